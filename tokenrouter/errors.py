@@ -1,0 +1,64 @@
+"""Every error TokenRouter raises on purpose, and the HTTP status each becomes.
+
+    TokenRouterError
+    |-- ConfigError           the deployment cannot start; names the field and the remedy
+    |-- StartupError          a process of the deployment could not start; names the cause
+    |-- RequestError     400  the request is wrong and stays wrong; the server is fine
+    |   |-- UnknownModelError   404
+    |   `-- UnsupportedError    400  valid elsewhere, not served here
+    |-- RoutingError     500  an algorithm broke its contract; fails that request only
+    |-- MemberDeadError  503  a member died; the request may be retried
+    `-- ChannelError          fatal for a member: a link is full, broken or out of order
+"""
+
+from __future__ import annotations
+
+
+class TokenRouterError(Exception):
+    """Root of every error TokenRouter raises on purpose."""
+
+    status = 500
+
+
+class ConfigError(TokenRouterError):
+    """The configuration cannot be served; the message names the field and the remedy."""
+
+
+class StartupError(TokenRouterError):
+    """A process of the deployment could not start; the message names the cause."""
+
+
+class RequestError(TokenRouterError):
+    """The client asked for something impossible; ``field`` names the offending field."""
+
+    status = 400
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class UnknownModelError(RequestError):
+    """The model name of a request matches neither the deployment nor a member."""
+
+    status = 404
+
+
+class UnsupportedError(RequestError):
+    """A feature of the API that a routed deployment does not serve."""
+
+
+class RoutingError(TokenRouterError):
+    """A routing algorithm returned an impossible decision or raised."""
+
+    status = 500
+
+
+class MemberDeadError(TokenRouterError):
+    """A member that a request had visited is gone."""
+
+    status = 503
+
+
+class ChannelError(TokenRouterError):
+    """A link between processes is full, broken, or lost a frame."""

@@ -1,0 +1,1 @@
+"""Links between processes: ports (where), messages (what), channels (how)."""

@@ -1,0 +1,156 @@
+"""How frames travel: bounded, non-blocking PUSH/PULL over ZeroMQ IPC, checked on arrival.
+
+An `Outbox` collects what one iteration of a loop has to tell one receiver and sends it as
+one frame. An `Inbox` hands out what arrived, in order. A frame that is malformed,
+oversized, foreign or stale is counted, logged and dropped; a gap in a link's sequence
+means that a frame was lost, and raises `ChannelError`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import zmq
+
+from tokenrouter.errors import ChannelError
+from tokenrouter.ipc.messages import PROTOCOL_VERSION, Frame, Message
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+HIGH_WATER_MARK = 4096
+"""Frames a link holds: a few for every request that can be live."""
+
+logger = logging.getLogger(__name__)
+
+
+class Outbox:
+    """The sending end of one link. ``address`` is the receiver's inbox."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        address: str,
+        sender: int,
+        generation: int = 0,
+        to_generation: int = 0,
+    ) -> None:
+        self.address = address
+        self._sender, self._generation, self._to_generation = sender, generation, to_generation
+        self._sequence = 0
+        self._messages: list[Message] = []
+        self._encoder = msgspec.msgpack.Encoder()
+        self._socket = context.socket(zmq.PUSH)
+        self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.connect(address)
+
+    def post(self, message: Message) -> None:
+        """Add to the frame that the next `flush` sends."""
+        self._messages.append(message)
+
+    def flush(self) -> None:
+        """Send what was posted as one frame.
+
+        Raises:
+            ChannelError: the receiver has stopped reading and the link is full.
+        """
+        if not self._messages:
+            return
+        frame = Frame(
+            PROTOCOL_VERSION,
+            self._sender,
+            self._generation,
+            self._to_generation,
+            self._sequence,
+            self._messages,
+        )
+        try:
+            self._socket.send(self._encoder.encode(frame), zmq.NOBLOCK)
+        except zmq.Again:
+            raise ChannelError(
+                f"link to {self.address} is full ({HIGH_WATER_MARK} frames): receiver stopped"
+            ) from None
+        self._sequence += 1
+        self._messages = []
+
+    def close(self) -> None:
+        """Close the socket; what was not flushed is gone."""
+        self._socket.close()
+
+
+class Inbox:
+    """The receiving end of every link to one process.
+
+    Args:
+        address: where to bind.
+        generation: of the receiver; frames addressed to another are stale.
+        senders: generation of each sender that may write here.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        address: str,
+        senders: Mapping[int, int],
+        generation: int = 0,
+    ) -> None:
+        self.address = address
+        self.dropped: Counter[str] = Counter()
+        self._generation = generation
+        self._senders = dict(senders)
+        self._expected = dict.fromkeys(self._senders, 0)
+        self._decoder = msgspec.msgpack.Decoder(Frame)
+        self.socket = context.socket(zmq.PULL)
+        self.socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.bind(address)
+
+    def drain(self) -> Iterator[tuple[int, Message]]:
+        """(sender, message) for everything that has arrived, without waiting.
+
+        Raises:
+            ChannelError: a frame of some link was lost.
+        """
+        while True:
+            try:
+                data = self.socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            frame = self._accept(data)
+            if frame is not None:
+                for message in frame.messages:
+                    yield frame.sender, message
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+    def _accept(self, data: bytes) -> Frame | None:
+        try:
+            frame = self._decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return self._drop("malformed", str(error))
+        if frame.version != PROTOCOL_VERSION:
+            return self._drop("version", f"protocol {frame.version}, not {PROTOCOL_VERSION}")
+        if frame.sender not in self._senders:
+            return self._drop("foreign", f"sender {frame.sender} is not known here")
+        current = (self._senders[frame.sender], self._generation)
+        if (frame.generation, frame.to_generation) != current:
+            return self._drop("stale", f"generations {frame.generation}, {frame.to_generation}")
+        expected = self._expected[frame.sender]
+        if frame.sequence < expected:
+            return self._drop("duplicate", f"frame {frame.sequence} of sender {frame.sender}")
+        if frame.sequence > expected:
+            raise ChannelError(
+                f"{self.address}: frames {expected}..{frame.sequence - 1} of sender "
+                f"{frame.sender} were lost"
+            )
+        self._expected[frame.sender] = expected + 1
+        return frame
+
+    def _drop(self, kind: str, detail: str) -> None:
+        self.dropped[kind] += 1
+        logger.warning("%s: dropped a %s frame (%s)", self.address, kind, detail)

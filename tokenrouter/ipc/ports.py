@@ -1,0 +1,103 @@
+"""Where every process of a deployment listens: chosen once, here, for all members."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from tokenrouter.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPorts:
+    """One member's addresses: ZeroMQ endpoints, except ``nccl``, a TCP port number.
+
+    ``input`` takes requests from the front end, ``peer`` frames from other members; the
+    others are what SGLang's scheduler expects to find.
+    """
+
+    input: str
+    peer: str
+    rpc: str
+    metrics: str
+    nccl: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The multi-model port argument: everything shared, and one `MemberPorts` a member."""
+
+    directory: Path
+    tokenizer: str
+    detokenizer: str
+    members: tuple[MemberPorts, ...]
+
+    @property
+    def supervisor(self) -> Path:
+        """The UNIX socket of the supervisor."""
+        return self.directory / "supervisor.sock"
+
+
+def choose_ports(
+    directory: Path, names: Sequence[str], fixed: Mapping[str, Mapping[str, str | int]]
+) -> Ports:
+    """Addresses for members ``names`` under ``directory``; ``fixed[name][port]`` wins.
+
+    Raises:
+        ConfigError: ``fixed`` names an unknown member or port, or a bad value.
+    """
+    free = _free_tcp_ports(len(names))
+    members = []
+    for name, nccl in zip(names, free, strict=True):
+        chosen = MemberPorts(
+            input=_ipc(directory, f"{name}.input"),
+            peer=_ipc(directory, f"{name}.peer"),
+            rpc=_ipc(directory, f"{name}.rpc"),
+            metrics=_ipc(directory, f"{name}.metrics"),
+            nccl=nccl,
+        )
+        members.append(_fix(name, chosen, fixed.get(name, {})))
+    unknown = sorted(set(fixed) - set(names))
+    if unknown:
+        raise ConfigError(f"ports: unknown model {unknown[0]!r}; models are {', '.join(names)}")
+    return Ports(
+        directory=directory,
+        tokenizer=_ipc(directory, "tokenizer"),
+        detokenizer=_ipc(directory, "detokenizer"),
+        members=tuple(members),
+    )
+
+
+def _fix(name: str, ports: MemberPorts, fixed: Mapping[str, str | int]) -> MemberPorts:
+    known = {field.name for field in fields(MemberPorts)}
+    for key, value in fixed.items():
+        if key not in known:
+            raise ConfigError(
+                f"ports.{name}: unknown port {key!r}; ports are {', '.join(sorted(known))}"
+            )
+        if key == "nccl" and not (isinstance(value, int) and 0 < value < 65536):
+            raise ConfigError(f"ports.{name}.nccl: must be a TCP port number, got {value!r}")
+        if key != "nccl" and not (isinstance(value, str) and "://" in value):
+            raise ConfigError(
+                f"ports.{name}.{key}: must be a ZeroMQ endpoint such as ipc:///path, got {value!r}"
+            )
+        ports = replace(ports, **{key: value})
+    return ports
+
+
+def _ipc(directory: Path, name: str) -> str:
+    return f"ipc://{directory / name}.sock"
+
+
+def _free_tcp_ports(count: int) -> list[int]:
+    """Distinct TCP ports free at this moment (held together, then let go)."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

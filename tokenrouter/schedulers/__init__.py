@@ -1,0 +1,1 @@
+"""Routing algorithms: the interface (`base`), the registry, one algorithm a file."""

@@ -1,0 +1,133 @@
+"""The interface of a routing algorithm: three hooks that follow ONE request.
+
+    route    after a step of this request: which tokens to commit, which member goes on
+    send     what travels with the request when it leaves this member
+    receive  what to do with what arrived
+
+One instance serves all requests with the same algorithm and arguments on one member;
+what belongs to a request is kept in ``request.state``, per (request, member). Hooks never
+see a batch, a socket or a KV slot. They run once per step of a request, on the loop's
+critical path: keep them short, and never block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tokenrouter.errors import ConfigError
+from tokenrouter.schedulers.signals import Signal
+
+
+@dataclass(slots=True)
+class Request:
+    """What an algorithm sees of a request, on one member.
+
+    ``tokens`` is the prompt followed by the committed output as this member knows it;
+    read it, never change it. ``state`` starts as what `RoutingScheduler.start` returned.
+    """
+
+    tokens: Sequence[int]
+    prompt_length: int
+    member: int
+    seed: int = 0
+    sample: int = 0
+    state: Any = None
+    _prefix: bytes = field(default=b"", repr=False)
+
+    @property
+    def position(self) -> int:
+        """Output tokens committed so far: the index of the token a step proposes."""
+        return len(self.tokens) - self.prompt_length
+
+    def draw(self, stream: int = 0) -> float:
+        """A uniform number in [0, 1) that depends on nothing but what is being decided.
+
+        The first 53 bits of BLAKE2b over (seed, prompt ids, sample index, position,
+        ``stream``): the same whatever the batch, the member or the request's id. Use
+        different ``stream`` numbers for different draws at one position.
+        """
+        if not self._prefix:
+            prompt = self.tokens[: self.prompt_length]
+            packed = struct.pack(f"<{len(prompt)}q", *prompt)
+            self._prefix = hashlib.blake2b(packed, digest_size=16).digest()
+        key = struct.pack("<qqqq", self.seed, self.sample, self.position, stream)
+        digest = hashlib.blake2b(self._prefix + key, digest_size=8).digest()
+        return float(int.from_bytes(digest, "little") >> 11) * 2.0**-53
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step of a request gave: proposed tokens and the declared signals."""
+
+    tokens: Sequence[int]
+    signals: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Commit the first ``keep`` tokens of the step; member ``to`` goes on.
+
+    Tokens that are not kept are dropped: the member that goes on writes at their
+    position.
+    """
+
+    keep: int
+    to: int
+
+
+class RoutingScheduler:
+    """Base of every algorithm. Override `route`; the rest has defaults.
+
+    Members are numbered in the order of the configuration; a request starts on its home.
+    ``members_needed`` is how many members the algorithm is for (None: any number >= 1).
+
+    Args:
+        members: names of all members, in order.
+        router_threshold: the deployment's, or the request's own (``NAME@THRESHOLD``).
+    """
+
+    members_needed: ClassVar[int | None] = None
+    threshold_range: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
+    """Legal values of ``router_threshold``; anything else is refused before routing."""
+
+    def __init__(self, members: Sequence[str], router_threshold: float | None = None) -> None:
+        if self.members_needed is not None and len(members) != self.members_needed:
+            raise ConfigError(
+                f"algorithm: {type(self).__name__} routes between {self.members_needed} models, "
+                f"and {len(members)} are configured ({', '.join(members)})"
+            )
+        low, high = self.threshold_range
+        if router_threshold is not None and not low <= router_threshold <= high:
+            raise ConfigError(
+                f"router_threshold: {type(self).__name__} takes values from {low:g} to {high:g}, "
+                f"got {router_threshold!r}"
+            )
+        self.members = tuple(members)
+        self.router_threshold = router_threshold
+
+    def signals(self, member: int) -> Collection[Signal]:
+        """Signals that `route` wants of a step on ``member``."""
+        return ()
+
+    def start(self, request: Request) -> Any:
+        """The initial ``request.state`` on one member."""
+        return None
+
+    def route(self, request: Request, step: Step) -> Decision:
+        """Decide after a step of ``request`` on ``request.member``."""
+        raise NotImplementedError(f"{type(self).__name__} must define route")
+
+    def send(self, request: Request, step: Step, decision: Decision) -> bytes:
+        """What travels with the request to member ``decision.to`` (at most 64 KiB).
+
+        Called right after `route`, with the same step; the kept tokens are not yet in
+        ``request.tokens``.
+        """
+        return b""
+
+    def receive(self, request: Request, payload: bytes) -> None:
+        """``request`` arrived here with the ``payload`` its last member sent."""

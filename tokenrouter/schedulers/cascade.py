@@ -1,0 +1,50 @@
+"""M models, smallest first: defer upward while the top probability is too low."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tokenrouter.errors import ConfigError
+from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
+from tokenrouter.schedulers.signals import Signal, TopProbability
+
+
+class Cascade(RoutingScheduler):
+    """Each token starts at member 0 and rises until a model is sure of it.
+
+    Member m defers to m + 1 while its top-1 probability is below ``thresholds[m]``; the
+    last one always writes. ``router_threshold`` is one value for every level (default
+    0.9); ``thresholds`` gives one per level and wins.
+    """
+
+    threshold_range = (0.0, 1.0)
+
+    def __init__(
+        self,
+        members: Sequence[str],
+        router_threshold: float | None = None,
+        thresholds: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(members, router_threshold)
+        levels = len(members) - 1
+        if thresholds is None:
+            thresholds = [0.9 if router_threshold is None else router_threshold] * levels
+        if len(thresholds) != levels or not all(0.0 <= t <= 1.0 for t in thresholds):
+            raise ConfigError(
+                f"algorithm_args.thresholds: cascade over {len(members)} models needs {levels} "
+                f"values from 0 to 1 (every model but the last), got {list(thresholds)}"
+            )
+        self.thresholds = tuple(thresholds)
+
+    def signals(self, member: int) -> Collection[Signal]:
+        """The top probability, on every member that may defer."""
+        return (TopProbability(),) if member < len(self.thresholds) else ()
+
+    def route(self, request: Request, step: Step) -> Decision:
+        """Defer upward, or commit and start the next token at the bottom."""
+        level = request.member
+        if level < len(self.thresholds):
+            sure = step.signals["top_probability"] >= self.thresholds[level]
+            if not sure:
+                return Decision(0, level + 1)
+        return Decision(1, 0)

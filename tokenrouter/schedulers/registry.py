@@ -1,0 +1,83 @@
+"""From an algorithm's name to its class: built in, installed, or ``module:Class``.
+
+Third parties publish an entry point in the group ``tokenrouter.algorithms``:
+
+    [project.entry-points."tokenrouter.algorithms"]
+    mine = "my_package.routing:Mine"
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+from tokenrouter.errors import ConfigError
+from tokenrouter.schedulers.base import RoutingScheduler
+
+GROUP = "tokenrouter.algorithms"
+BUILT_IN = {
+    "single": "tokenrouter.schedulers.single:Single",
+    "random": "tokenrouter.schedulers.random:Random",
+    "entropy": "tokenrouter.schedulers.entropy:EntropyRouting",
+    "cascade": "tokenrouter.schedulers.cascade:Cascade",
+}
+
+
+def names() -> list[str]:
+    """Every algorithm that can be named, built in or installed."""
+    return sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))})
+
+
+def find(name: str) -> type[RoutingScheduler]:
+    """The class of algorithm ``name``.
+
+    Raises:
+        ConfigError: no such algorithm, or what was found is not a `RoutingScheduler`.
+    """
+    target = name if ":" in name else BUILT_IN.get(name) or _installed(name)
+    if target is None:
+        close = difflib.get_close_matches(name, names(), n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ConfigError(
+            f"algorithm: unknown algorithm {name!r}; {hint}"
+            f"known: {', '.join(names())}, or give module:Class"
+        )
+    module_name, _, class_name = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"algorithm: cannot load {target!r}: {error}") from error
+    if not (inspect.isclass(found) and issubclass(found, RoutingScheduler)):
+        raise ConfigError(f"algorithm: {target!r} is not a RoutingScheduler subclass")
+    return found
+
+
+def create(
+    name: str,
+    members: Sequence[str],
+    router_threshold: float | None = None,
+    args: Mapping[str, Any] | None = None,
+) -> RoutingScheduler:
+    """An instance of algorithm ``name`` for these members.
+
+    Raises:
+        ConfigError: unknown algorithm, or arguments it does not take.
+    """
+    scheduler = find(name)
+    arguments = dict(args or {})
+    try:
+        inspect.signature(scheduler).bind(members, router_threshold, **arguments)
+    except TypeError as error:
+        raise ConfigError(f"algorithm_args: {name} does not take them: {error}") from error
+    return scheduler(members, router_threshold, **arguments)
+
+
+def _installed(name: str) -> str | None:
+    for entry in entry_points(group=GROUP):
+        if entry.name == name:
+            return entry.value
+    return None

@@ -1,0 +1,86 @@
+"""Delayed batching: when a batch launches, and what it feeds. Pure functions over visits.
+
+Called by `loop.py` before each step. A visit is **ready** when one step can feed all its
+pending tokens and sample; it is **prefilling** when it has control and needs more than
+one chunk; **early** when it may compute its prompt before control comes (eager prefill).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from tokenrouter.subserver.engine import Visit, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one step.
+
+    ``max_batch`` visits; ``chunk`` tokens beyond one for each visit.
+    """
+
+    max_batch: int
+    chunk: int
+
+
+def clamp(thresholds: Sequence[int], live: int) -> list[int]:
+    """Thresholds that cannot deadlock ``live`` requests, close to those wanted.
+
+    ``live`` (A) counts the requests that are queued, running or travelling and may visit
+    every member. If sum(theta - 1) <= A - 1, some member always has enough of them; else
+    each theta - 1 shrinks in proportion, rounded by largest remainder.
+    """
+    delays = [threshold - 1 for threshold in thresholds]
+    total, allowed = sum(delays), max(live - 1, 0)
+    if total <= allowed:
+        return list(thresholds)
+    shrunk = [delay * allowed // total for delay in delays]
+    remainders = [delay * allowed % total for delay in delays]
+    by_remainder = sorted(range(len(delays)), key=lambda m: (-remainders[m], m))
+    for member in by_remainder[: allowed - sum(shrunk)]:
+        shrunk[member] += 1
+    return [delay + 1 for delay in shrunk]
+
+
+def choose(
+    visits: Iterable[Visit], threshold: int, limits: Limits, overdue: bool = False
+) -> list[Work]:
+    """The work of the next step, oldest first in each class; empty: wait.
+
+    A launch needs ``threshold`` counted ready visits, or a ready visit that never waits
+    for one, or ``overdue``, or prefill work, which waits for nothing. Whatever caused it,
+    all ready visits join. Early prompts run only when no ready batch is due.
+    """
+    ready: list[Visit] = []
+    prefilling: list[Visit] = []
+    early: list[Visit] = []
+    for visit in visits:
+        if visit.control:
+            if not visit.blocked:
+                fits = visit.pending <= 1 + limits.chunk
+                (ready if fits else prefilling).append(visit)
+        elif visit.eager and visit.computed < visit.prompt_length:
+            early.append(visit)
+    counted = sum(visit.counted for visit in ready)
+    due = counted >= threshold or counted < len(ready) or (overdue and bool(ready))
+    if ready and due:
+        early = []
+    elif not prefilling and not early:
+        return []
+    for group in (ready, prefilling, early):
+        group.sort(key=attrgetter("uid"))
+    return _allot([*ready, *prefilling, *early], limits)
+
+
+def _allot(visits: Sequence[Visit], limits: Limits) -> list[Work]:
+    work: list[Work] = []
+    budget = limits.chunk
+    for visit in visits[: limits.max_batch]:
+        if visit.pending > 1 and not budget:
+            continue
+        n = min(visit.pending, 1 + budget)
+        budget -= n - 1
+        work.append((visit, n))
+    return work

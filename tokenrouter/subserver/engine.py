@@ -1,0 +1,113 @@
+"""The seam between the loop and whatever computes tokens: `Visit`, `Engine`, `StepBatch`.
+
+The loop (`loop.py`) owns visits and decides; an engine computes and holds KV. Engines:
+`timed.py`, and SGLang's in `sglang_compat/engine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tokenrouter.ipc.messages import Route, Sampling
+from tokenrouter.schedulers.base import Request, RoutingScheduler
+from tokenrouter.schedulers.signals import Signal
+
+
+@dataclass(slots=True, eq=False)
+class Visit:
+    """A request's presence on this member.
+
+    ``tokens`` are the prompt and every committed token this member knows; KV exists for
+    the first ``computed`` of them. ``control``: this member writes the next token.
+    ``counted``: it may visit every member, so that it waits for thresholds. ``eager``:
+    its prompt may be computed before control comes. ``resident``: the engine holds a
+    slot for it. ``cached``: tokens the prefix cache gave at the first admission.
+    ``blocked``: it has control, but there was no memory when it last asked, after
+    ``starved_at`` departures (`memory.py`). ``handle`` belongs
+    to the engine; ``scheduler`` and ``request`` are the algorithm and what it sees.
+    """
+
+    uid: int
+    home: int
+    prompt_length: int
+    tokens: list[int]
+    sampling: Sampling
+    route: Route
+    counted: bool
+    eager: bool
+    computed: int = 0
+    cached: int | None = None
+    control: bool = False
+    resident: bool = False
+    blocked: bool = False
+    starved_at: int = -1
+    epoch: int = 0
+    ready_since: float = 0.0
+    handle: Any = None
+    scheduler: RoutingScheduler = field(init=False, repr=False)
+    request: Request = field(init=False, repr=False)
+    signals: tuple[Signal, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Tokens known."""
+        return len(self.tokens)
+
+    @property
+    def pending(self) -> int:
+        """Tokens known and not yet in KV."""
+        return len(self.tokens) - self.computed
+
+
+Work = tuple[Visit, int]
+"""A visit and how many of its pending tokens (>= 1) one step feeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """What one step gave, row by row as the work was passed.
+
+    ``tokens[i]``: the token drawn after row i; meaningful only where the row's visit has
+    nothing left to feed. ``signals[name][i]``: the value of a signal for row i.
+    """
+
+    tokens: Sequence[int]
+    signals: Mapping[str, Sequence[Any]]
+
+
+class Engine(Protocol):
+    """What the loop asks of an engine. All calls come from one thread.
+
+    The engine never changes a visit, except that `admit` sets ``computed`` and engines
+    may keep what they like in ``handle``.
+    """
+
+    pool_tokens: int
+    """KV capacity in tokens."""
+    max_visits: int
+    """How many visits may be resident at once."""
+
+    def admit(self, visit: Visit) -> bool:
+        """Give the visit a slot and the cached prefix of its tokens.
+
+        Sets ``visit.computed`` (at most ``length - 1``). False, changing nothing, if no
+        slot is free.
+        """
+
+    def step(self, work: Sequence[Work], signals: Sequence[Signal]) -> StepBatch:
+        """Feed ``n`` pending tokens of each visit in one forward pass and sample.
+
+        The caller has made sure that `free_tokens` covers the sum of all n. ``computed``
+        still holds the length before the step; the loop adds n afterwards.
+        """
+
+    def truncate(self, visit: Visit, length: int) -> None:
+        """Free the KV from position ``length`` on (``length < visit.computed``)."""
+
+    def release(self, visit: Visit) -> None:
+        """Free everything the visit holds; its KV up to ``computed`` may stay cached."""
+
+    def free_tokens(self) -> int:
+        """KV tokens that could be had now without taking from a resident visit."""

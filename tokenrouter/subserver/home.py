@@ -1,0 +1,208 @@
+"""The home of a request: the one authority over its output.
+
+Receives `Submit` and `Abort` from the front end, `Commit` and `HandOver` from members
+(this one included). Appends tokens, decides the finish, forwards control, streams to the
+detokenizer, and closes the request everywhere. Control moves in a star: only the home
+opens, forwards and closes, so the order on each link is the order of events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from tokenrouter.ipc.messages import (
+    Abort,
+    Admitted,
+    Blocked,
+    Close,
+    Commit,
+    Failed,
+    HandOver,
+    Live,
+    Open,
+    Output,
+    Submit,
+)
+from tokenrouter.ipc.supervision import Roster
+from tokenrouter.subserver.finish import Decode, Finish, FinishRule, aborted
+from tokenrouter.subserver.owned import Owned
+
+POOL_SHARE = 0.9
+"""Part of the smallest pool that live tokens may fill before new requests wait."""
+
+BY_CLIENT = "Aborted by the client"
+
+Post = Callable[[int, "Open | HandOver | Close"], None]
+HomeMessage = Submit | Abort | Commit | HandOver | Blocked | Admitted | Failed
+
+
+class Home:
+    """Requests that member ``me`` owns.
+
+    Args:
+        post: sends a message to a member (itself included).
+        cached: prompt tokens of a request that the local engine found in its prefix cache.
+        decode: token ids to text, for stop strings.
+        eager: open visits on every member of the route at once, so that they can compute
+            the prompt early.
+    """
+
+    def __init__(
+        self,
+        me: int,
+        roster: Roster,
+        post: Post,
+        cached: Callable[[int], int],
+        decode: Decode,
+        eager: bool = False,
+    ) -> None:
+        self._me, self._roster, self._post = me, roster, post
+        self._cached, self._decode, self._eager = cached, decode, eager
+        self._everyone = frozenset(range(len(roster.members)))
+        self._owned: dict[int, Owned] = {}
+        self._waiting: deque[Submit] = deque()
+        self._changed: dict[int, Owned] = {}
+        self._done: list[Output] = []
+        self._others: dict[int, Live] = {}
+        self._tokens = 0
+        self._counted = 0
+        self.stale = 0
+        """Messages of members that came too late: after an abort, or of an old epoch."""
+
+    def __len__(self) -> int:
+        """Requests owned, waiting ones included."""
+        return len(self._owned) + len(self._waiting)
+
+    def __contains__(self, uid: int) -> bool:
+        return uid in self._owned
+
+    @property
+    def live(self) -> Live:
+        """What this home tells the others."""
+        return Live(self._counted, len(self._owned), self._tokens)
+
+    @property
+    def live_requests(self) -> int:
+        """A of the clamp rule: live requests of every home, as far as known here."""
+        return self._counted + sum(live.requests for live in self._others.values())
+
+    def hear(self, sender: int, live: Live) -> None:
+        """Another home's `Live`: its tokens share the same pools."""
+        self._others[sender] = live
+        self._start_waiting()
+
+    def receive(self, sender: int, message: HomeMessage) -> None:
+        """Apply one message of the front end or of a member."""
+        if isinstance(message, Submit):
+            self._waiting.append(message)
+            self._start_waiting()
+        elif (owned := self._owned.get(message.uid)) is None:
+            self._receive_unowned(message)
+        elif isinstance(message, Abort):
+            self._finish(owned, aborted(BY_CLIENT))
+        elif isinstance(message, Failed):
+            self._finish(owned, aborted(message.message, message.status))
+        elif isinstance(message, Blocked | Admitted):
+            self._count(owned, blocked=isinstance(message, Blocked))
+        elif message.epoch != owned.epoch or sender != owned.control:
+            self.stale += 1
+        else:
+            self._commit(owned, sender, message)
+
+    def take_outputs(self) -> list[Output]:
+        """What the detokenizer has to be told since the last call, oldest first."""
+        outputs = [self._output(owned, None) for owned in self._changed.values()]
+        outputs += self._done
+        self._changed, self._done = {}, []
+        return outputs
+
+    def _receive_unowned(self, message: HomeMessage) -> None:
+        for submit in self._waiting:
+            if submit.uid == message.uid and isinstance(message, Abort):
+                self._waiting.remove(submit)
+                self._done.append(self._output(self._own(submit), aborted(BY_CLIENT)))
+                return
+        self.stale += 1
+
+    def _output(self, owned: Owned, finish: Finish | None) -> Output:
+        return owned.output(finish, self._cached(owned.uid))
+
+    def _start_waiting(self) -> None:
+        while self._waiting and self._has_room(len(self._waiting[0].prompt)):
+            self._start(self._own(self._waiting.popleft()))
+
+    def _has_room(self, tokens: int) -> bool:
+        """Whether one more request of ``tokens`` fits beside all live ones; alone, always."""
+        others = self._others.values()
+        total = self._tokens + sum(live.tokens for live in others)
+        requests = len(self._owned) + sum(live.owned for live in others)
+        if not requests:
+            return True
+        fits = total + tokens <= POOL_SHARE * self._roster.pool_tokens
+        return fits and requests < self._roster.max_visits
+
+    def _own(self, submit: Submit) -> Owned:
+        members = [self._roster.members[m] for m in submit.route.members]
+        eos_ids = {eos for member in members for eos in member.eos_ids}
+        rule = FinishRule(submit.sampling, eos_ids, self._decode)
+        return Owned(submit, rule, len(self._roster.members))
+
+    def _start(self, owned: Owned) -> None:
+        self._owned[owned.uid] = owned
+        self._tokens += len(owned.tokens)
+        self._count(owned, blocked=False)
+        for member in owned.route.members if self._eager else (self._me,):
+            self._open(owned, member)
+        self._give_control(owned, self._me, b"")
+
+    def _count(self, owned: Owned, blocked: bool) -> None:
+        counts = not blocked and self._everyone.issubset(owned.route.members)
+        self._counted += counts - owned.counted
+        owned.counted = counts
+
+    def _open(self, owned: Owned, member: int) -> None:
+        submit = owned.submit
+        eager = self._eager and member != self._me
+        self._post(member, Open(owned.uid, submit.prompt, submit.sampling, submit.route, eager))
+        owned.known[member] = len(submit.prompt)
+
+    def _commit(self, owned: Owned, sender: int, message: Commit | HandOver) -> None:
+        if message.start > len(owned.tokens) or message.start < owned.prompt_length:
+            where = f"position {message.start}, output has {len(owned.tokens)}"
+            self._finish(owned, aborted(f"member {sender} committed at {where}", 500))
+            return
+        before = len(owned.tokens)
+        owned.cut(message.start)
+        finish = owned.append(sender, message.tokens)
+        self._tokens += len(owned.tokens) - before
+        owned.known[sender] = len(owned.tokens)
+        if finish:
+            self._finish(owned, finish)
+            return
+        if isinstance(message, HandOver):
+            owned.hand_overs += 1
+            self._give_control(owned, message.to, message.payload)
+        if owned.submit.stream and message.tokens:
+            self._changed[owned.uid] = owned
+
+    def _give_control(self, owned: Owned, member: int, payload: bytes) -> None:
+        if member not in owned.known:
+            self._open(owned, member)
+        start = owned.known[member]
+        owned.epoch += 1
+        owned.control = member
+        missing = owned.tokens[start:]
+        self._post(member, HandOver(owned.uid, owned.epoch, start, missing, member, payload))
+        owned.known[member] = len(owned.tokens)
+
+    def _finish(self, owned: Owned, finish: Finish) -> None:
+        for member in owned.known:
+            self._post(member, Close(owned.uid))
+        self._count(owned, blocked=True)
+        self._tokens -= len(owned.tokens)
+        del self._owned[owned.uid]
+        self._changed.pop(owned.uid, None)
+        self._done.append(self._output(owned, finish))
+        self._start_waiting()
+

@@ -1,0 +1,314 @@
+"""The event loop of a subserver: receive, launch, complete.
+
+Receives from the front end and from other members (through `Links`), launches batches on
+the `Engine`, and completes each step by asking every sampled request's algorithm where
+it goes on. What a step decides about visits is applied at the next `receive`, in one
+order with everything that arrived.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tokenrouter.errors import ChannelError, RoutingError
+from tokenrouter.ipc.messages import (
+    Admitted,
+    Blocked,
+    Close,
+    Commit,
+    Failed,
+    HandOver,
+    Inspect,
+    Live,
+    MemberState,
+    Message,
+    Open,
+    Output,
+)
+from tokenrouter.ipc.supervision import Roster
+from tokenrouter.schedulers.base import Step
+from tokenrouter.subserver.batching import Limits, choose, clamp
+from tokenrouter.subserver.engine import Engine, StepBatch, Visit, Work
+from tokenrouter.subserver.finish import Decode
+from tokenrouter.subserver.home import Home
+from tokenrouter.subserver.memory import Memory
+from tokenrouter.subserver.routing import Router
+from tokenrouter.subserver.visits import Event, Stepped, Visits
+
+MIN_WAIT_S = 1.0
+ToHome = Commit | HandOver | Blocked | Admitted | Failed
+
+
+class Links(Protocol):
+    """The rest of the deployment, as one member sees it."""
+
+    def poll(self, timeout: float | None) -> Iterable[tuple[int, Message]]:
+        """(sender, message) of all that arrived; waits up to ``timeout`` s for the first."""
+
+    def post(self, member: int, message: Message) -> None:
+        """Add to the frame that `flush` sends to another member."""
+
+    def flush(self) -> None:
+        """Send one frame to each member that something was posted to."""
+
+    def emit(self, outputs: Sequence[Output | MemberState]) -> None:
+        """Send outputs to the detokenizer."""
+
+    def dropped(self) -> dict[str, int]:
+        """Frames that were not applied, by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How one member batches.
+
+    ``thresholds`` of all members, wanted by the user; ``max_wait``: seconds after which
+    waiting visits launch whatever the threshold (None: 10 steps, at least a second).
+    """
+
+    thresholds: tuple[int, ...]
+    limits: Limits
+    max_wait: float | None = None
+
+
+class Stats:
+    """What the loop counts of itself."""
+
+    def __init__(self) -> None:
+        self.batches: Counter[int] = Counter()
+        self.longest_step = 0.0
+        self.expired_waits = 0
+        self._seconds = 0.0
+
+    def stepped(self, batch: int, seconds: float) -> None:
+        """A step of ``batch`` visits took ``seconds``."""
+        self.batches[batch] += 1
+        self.longest_step = max(self.longest_step, seconds)
+        self._seconds += seconds
+
+    @property
+    def step_ms(self) -> float:
+        """Mean milliseconds of a step."""
+        return 1e3 * self._seconds / max(self.batches.total(), 1)
+
+
+class Subserver:
+    """One member's loop; all members run the same code.
+
+    Args:
+        member: index of this member.
+        names: of all members.
+        rules: how it batches; ``eager``: whether its home opens every visit at once.
+        decode: token ids to text, for stop strings.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        member: int,
+        names: Sequence[str],
+        roster: Roster,
+        engine: Engine,
+        links: Links,
+        rules: Rules,
+        decode: Decode,
+        eager: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.member = member
+        self.engine = engine
+        self.rules = rules
+        self.visits = Visits(engine, Router(names, member), range(len(names)))
+        self.memory = Memory(engine, self.visits)
+        self.home = Home(member, roster, self._post, self._cached, decode, eager)
+        self.stats = Stats()
+        self._links = links
+        self._clock = clock
+        self._events: deque[tuple[int, Event]] = deque()
+        self._blocked: dict[int, Visit] = {}
+        self._announced = self.home.live
+        self._idle = False
+        self._overdue = False
+
+    def run(self) -> None:
+        """Serve for ever."""
+        while True:
+            self.receive()
+            if work := self.launch():
+                self.complete(work, self.step(work))
+
+    def receive(self) -> None:
+        """Apply what the last step decided and what arrived; wait if there is nothing to do."""
+        self._apply_events()
+        for sender, message in self._links.poll(self._timeout()):
+            self._dispatch(sender, message)
+            self._apply_events()
+        self._overdue = self._idle and self._wait_left() <= 0.0
+        self._send()
+
+    def launch(self) -> list[Work]:
+        """The work of the next step, with memory secured; empty if it is better to wait."""
+        self._retry_blocked()
+        granted: list[Work] = []
+        while not granted and (work := self._choose()):
+            granted, starved = self.memory.secure(work)
+            self._block(starved)
+        self.stats.expired_waits += self._overdue and bool(granted)
+        self._idle = not granted
+        self._flush()
+        return granted
+
+    def step(self, work: Sequence[Work]) -> StepBatch:
+        """Run the engine on ``work``; afterwards its tokens are in KV."""
+        signals = {signal.name: signal for visit, _ in work for signal in visit.signals}
+        started = self._clock()
+        batch = self.engine.step(work, tuple(signals.values()))
+        self.stats.stepped(len(work), self._clock() - started)
+        for visit, n in work:
+            visit.computed += n
+        return batch
+
+    def complete(self, work: Sequence[Work], batch: StepBatch) -> None:
+        """Ask each sampled request's algorithm where it goes on, and tell its home."""
+        for row, (visit, _) in enumerate(work):
+            if visit.control and not visit.pending:
+                signals = {each.name: batch.signals[each.name][row] for each in visit.signals}
+                self._route(visit, Step((batch.tokens[row],), signals))
+        self._send()
+
+    def _route(self, visit: Visit, step: Step) -> None:
+        try:
+            decision, payload = self.visits.router.decide(visit, step)
+        except RoutingError as error:
+            self._fail(visit.uid, visit.home, error)
+            return
+        kept = list(step.tokens[: decision.keep])
+        stays = decision.to == self.member
+        self._events.append((visit.home, Stepped(visit.uid, kept, stays)))
+        message: Commit | HandOver
+        if stays:
+            message = Commit(visit.uid, visit.epoch, visit.length, kept)
+        else:
+            to = decision.to
+            message = HandOver(visit.uid, visit.epoch, visit.length, kept, to, payload)
+        self._tell_home(visit.home, message)
+
+    def _dispatch(self, sender: int, message: Message) -> None:
+        if isinstance(message, Live):
+            self.home.hear(sender, message)
+        elif isinstance(message, Inspect):
+            self._links.emit([self._state(message.ticket)])
+        elif isinstance(message, Open | Close):
+            self._events.append((sender, message))
+        elif isinstance(message, HandOver) and message.uid not in self.home:
+            self._events.append((sender, message))
+        elif isinstance(message, Output | MemberState):
+            raise ChannelError(f"member {sender} sent {type(message).__name__} to a member")
+        else:
+            self.home.receive(sender, message)
+
+    def _apply_events(self) -> None:
+        now = self._clock()
+        while self._events:
+            home, event = self._events.popleft()
+            try:
+                self.visits.apply(home, event, now)
+            except RoutingError as error:
+                self._fail(event.uid, home, error)
+
+    def _fail(self, uid: int, home: int, error: RoutingError) -> None:
+        self._events.append((home, Stepped(uid, (), False)))
+        self._tell_home(home, Failed(uid, str(error), error.status))
+
+    def _tell_home(self, home: int, message: ToHome) -> None:
+        if home == self.member:
+            self.home.receive(self.member, message)
+        else:
+            self._links.post(home, message)
+
+    def _post(self, member: int, message: Open | HandOver | Close) -> None:
+        if member == self.member:
+            self._events.append((member, message))
+        else:
+            self._links.post(member, message)
+
+    def _cached(self, uid: int) -> int:
+        visit = self.visits.get(uid)
+        return visit.cached or 0 if visit else 0
+
+    def _block(self, starved: Sequence[Visit]) -> None:
+        """Count visits without memory out; one that only computes early gives up."""
+        for visit in starved:
+            visit.eager = False
+            if visit.control:
+                visit.blocked = True
+                self._blocked[visit.uid] = visit
+                self._tell_home(visit.home, Blocked(visit.uid))
+
+    def _retry_blocked(self) -> None:
+        for visit in list(self._blocked.values()):
+            if self.visits.get(visit.uid) is None:
+                del self._blocked[visit.uid]
+            elif self.memory.could_run(visit):
+                del self._blocked[visit.uid]
+                visit.blocked = False
+                self._tell_home(visit.home, Admitted(visit.uid))
+
+    def _choose(self) -> list[Work]:
+        return choose(self.visits, self._threshold(), self.rules.limits, self._overdue)
+
+    def _threshold(self) -> int:
+        return clamp(self.rules.thresholds, self.home.live_requests)[self.member]
+
+    def _state(self, ticket: int) -> MemberState:
+        return MemberState(
+            ticket=ticket,
+            member=self.member,
+            visits=len(self.visits),
+            requests=len(self.home),
+            live=self.home.live_requests,
+            threshold=self._threshold(),
+            free_tokens=self.engine.free_tokens(),
+            pool_tokens=self.engine.pool_tokens,
+            batches=dict(self.stats.batches),
+            step_ms=self.stats.step_ms,
+            expired_waits=self.stats.expired_waits,
+            evictions=self.memory.evictions,
+            stale=self.visits.stale + self.home.stale,
+            dropped=self._links.dropped(),
+        )
+
+    def _timeout(self) -> float | None:
+        if not self._idle:
+            return 0.0
+        left = self._wait_left()
+        return None if left == float("inf") else max(left, 0.0)
+
+    def _wait_left(self) -> float:
+        """Seconds until the visit that has waited longest for a threshold is overdue."""
+        since = [visit.ready_since for visit in self.visits if visit.control and not visit.blocked]
+        if not since:
+            return float("inf")
+        wait = self.rules.max_wait
+        if wait is None:
+            wait = max(MIN_WAIT_S, 10 * self.stats.longest_step)
+        return min(since) + wait - self._clock()
+
+    def _flush(self) -> None:
+        live = self.home.live
+        if live != self._announced:
+            self._announced = live
+            for member in range(len(self.rules.thresholds)):
+                if member != self.member:
+                    self._links.post(member, live)
+        self._links.flush()
+
+    def _send(self) -> None:
+        """Peers first, then the detokenizer."""
+        self._flush()
+        if outputs := self.home.take_outputs():
+            self._links.emit(outputs)

@@ -1,0 +1,110 @@
+"""Who keeps KV memory when a pool is full: the older request, always.
+
+KV is a cache: a victim loses all of it and is recomputed by the work rule later. Because
+only younger visits are ever taken from, the oldest request always proceeds, on every
+member alike, and two members can never starve each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tokenrouter.subserver.engine import Engine, Visit, Work
+from tokenrouter.subserver.visits import Visits
+
+
+def victims(needy: Visit, visits: Iterable[Visit]) -> Iterator[Visit]:
+    """Resident visits to take from: parked, then in control; the youngest first in each."""
+    younger = [visit for visit in visits if visit.resident and visit.uid > needy.uid]
+    yield from sorted(younger, key=lambda visit: (visit.control, -visit.uid))
+
+
+class Memory:
+    """Makes room for the work of a step; ``visits`` is the table of all that may hold some."""
+
+    def __init__(self, engine: Engine, visits: Visits) -> None:
+        self._engine = engine
+        self._visits = visits
+        self.evictions = 0
+
+    def secure(self, work: Sequence[Work]) -> tuple[list[Work], list[Visit]]:
+        """Make room for as much of ``work`` as the pool allows, oldest visit first.
+
+        Admits visits that are not resident and evicts younger ones as needed. Returns the
+        work that can run now, and the visits that got no memory.
+        """
+        if all(visit.resident for visit, _ in work):
+            if sum(n for _, n in work) <= self._engine.free_tokens():
+                return list(work), []
+        granted: list[Work] = []
+        starved: list[Visit] = []
+        reserved = 0
+        for visit, n in sorted(work, key=lambda item: item[0].uid):
+            n = self._grant(visit, n, reserved)
+            reserved += n
+            if n:
+                granted.append((visit, n))
+            else:
+                starved.append(visit)
+        return granted, starved
+
+    def could_run(self, visit: Visit) -> bool:
+        """Whether a blocked visit is worth another try.
+
+        Somebody must have left since its last one, or there is room without taking from
+        anybody: else two blocked visits could evict younger ones in turn, for ever.
+        """
+        if self._engine.free_tokens() >= visit.pending:
+            return True
+        return visit.starved_at != self._visits.departures and self._enough(visit, visit.pending)
+
+    def _grant(self, visit: Visit, n: int, reserved: int) -> int:
+        """How many of ``n`` tokens ``visit`` may feed beside ``reserved`` ones: all or none.
+
+        A visit that comes in needs room for everything it knows, or it would be evicted
+        again before its first token.
+        """
+        visit.starved_at = self._visits.departures
+        takeable = victims(visit, self._visits)
+        fresh = not visit.resident
+        while not visit.resident:
+            if self._engine.admit(visit):
+                visit.resident = True
+                if visit.cached is None:
+                    visit.cached = visit.computed
+            elif not self._evict_next(takeable):
+                return 0
+        n = min(n, visit.pending)
+        needed = reserved + (visit.pending if fresh else n)
+        if self._engine.free_tokens() >= needed:
+            return n
+        if self._enough(visit, needed):
+            while self._evict_next(takeable):
+                if self._engine.free_tokens() >= needed:
+                    return n
+        if fresh:
+            self._release(visit)
+        return 0
+
+    def _enough(self, visit: Visit, needed: int) -> bool:
+        """Whether taking from everyone younger could give ``needed`` tokens.
+
+        Optimistic where visits share a cached prefix, exact for the oldest visit.
+        """
+        takeable = sum(other.computed for other in self._visits if other.uid > visit.uid)
+        return self._engine.free_tokens() + takeable >= needed
+
+    def _evict_next(self, takeable: Iterator[Visit]) -> bool:
+        victim = next(takeable, None)
+        if victim is None:
+            return False
+        self.evictions += 1
+        self._release(victim)
+        return True
+
+    def _release(self, visit: Visit) -> None:
+        """Take all a visit holds; it is not computed again before control returns."""
+        self._engine.release(visit)
+        visit.resident = False
+        visit.computed = 0
+        visit.eager = False

@@ -1,0 +1,79 @@
+"""One request as its home knows it: output, who wrote it, who knows how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenrouter.ipc.messages import Output, Route, Submit
+from tokenrouter.subserver.finish import Finish, FinishRule
+
+CONTEXT_TOKENS = 5
+"""Prompt ids sent ahead of the output, so that its first token is decoded in context."""
+
+
+class Owned:
+    """The authoritative state of one request.
+
+    ``tokens``: prompt and output. ``writers[i]``: the member that wrote output token i.
+    ``known[m]``: how many of ``tokens`` member m has been told or wrote itself; members
+    in it have an open visit. ``control``: the member that writes next, since ``epoch``
+    hand-overs. ``counted``: it is in the home's `Live`.
+    """
+
+    def __init__(self, submit: Submit, rule: FinishRule, members: int) -> None:
+        self.submit = submit
+        self.route: Route = submit.route
+        self.uid = submit.uid
+        self.tokens = list(submit.prompt)
+        self.prompt_length = len(submit.prompt)
+        self.writers: list[int] = []
+        self.known: dict[int, int] = {}
+        self.control = submit.route.home
+        self.epoch = 0
+        self.hand_overs = 0
+        self.counted = False
+        self._rule = rule
+        self._written = [0] * members
+        self._sent = 0
+
+    def append(self, writer: int, tokens: Sequence[int]) -> Finish | None:
+        """Add tokens one by one, up to the finish that one of them causes."""
+        if finish := self._rule.full(len(self.writers)):
+            return finish
+        for token in tokens:
+            self.tokens.append(token)
+            self.writers.append(writer)
+            self._written[writer] += 1
+            if finish := self._rule.after(self.tokens, self.prompt_length):
+                return finish
+        return None
+
+    def cut(self, length: int) -> None:
+        """Forget tokens from position ``length`` on, for every member alike."""
+        if length < len(self.tokens):
+            del self.tokens[length:]
+            for writer in self.writers[length - self.prompt_length :]:
+                self._written[writer] -= 1
+            del self.writers[length - self.prompt_length :]
+            for member, known in self.known.items():
+                self.known[member] = min(known, length)
+
+    def output(self, finish: Finish | None, cached_tokens: int) -> Output:
+        """What the detokenizer has not been told yet."""
+        sent, self._sent = self._sent, len(self.writers)
+        sampling = self.submit.sampling
+        return Output(
+            rid=self.submit.rid,
+            tokens=self.tokens[self.prompt_length + sent :],
+            context=None if sent else self.submit.prompt[-CONTEXT_TOKENS:],
+            finish=finish,
+            prompt_tokens=self.prompt_length,
+            completion_tokens=len(self.writers),
+            cached_tokens=cached_tokens,
+            member_tokens=list(self._written),
+            hand_overs=self.hand_overs,
+            token_models=self.writers[sent:] if self.route.token_models else None,
+            skip_special_tokens=sampling.skip_special_tokens,
+            spaces_between_special_tokens=sampling.spaces_between_special_tokens,
+            no_stop_trim=sampling.no_stop_trim,
+        )

@@ -1,0 +1,78 @@
+"""The links of one member: front end and other members in, other members and detokenizer out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import zmq
+
+from tokenrouter.ipc.channels import Inbox, Outbox
+from tokenrouter.ipc.messages import FRONT_END, MemberState, Message, Output
+from tokenrouter.ipc.ports import Ports
+
+
+class PeerLinks:
+    """`loop.Links` over ZeroMQ. Opened once the roster says that every member listens.
+
+    Args:
+        context: made before the process is pinned to its cores.
+        generations: of every member, in order.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        ports: Ports,
+        member: int,
+        generations: Sequence[int],
+    ) -> None:
+        mine = generations[member]
+        others = {m: g for m, g in enumerate(generations) if m != member}
+        own = ports.members[member]
+        self._inboxes = (
+            Inbox(context, own.peer, others, mine),
+            Inbox(context, own.input, {FRONT_END: 0}, mine),
+        )
+        self._outboxes = {
+            m: Outbox(context, ports.members[m].peer, member, mine, g) for m, g in others.items()
+        }
+        self._detokenizer = Outbox(context, ports.detokenizer, member, mine)
+        self._poller = zmq.Poller()
+        for inbox in self._inboxes:
+            self._poller.register(inbox.socket, zmq.POLLIN)
+
+    def poll(self, timeout: float | None) -> Iterator[tuple[int, Message]]:
+        """(sender, message) of all that arrived; waits up to ``timeout`` s for the first."""
+        if timeout != 0.0:
+            self._poller.poll(None if timeout is None else math.ceil(timeout * 1e3))
+        for inbox in self._inboxes:
+            yield from inbox.drain()
+
+    def post(self, member: int, message: Message) -> None:
+        """Add to the frame that `flush` sends to another member."""
+        self._outboxes[member].post(message)
+
+    def flush(self) -> None:
+        """Send one frame to each member that something was posted to."""
+        for outbox in self._outboxes.values():
+            outbox.flush()
+
+    def emit(self, outputs: Sequence[Output | MemberState]) -> None:
+        """Send outputs to the detokenizer, as one frame."""
+        for output in outputs:
+            self._detokenizer.post(output)
+        self._detokenizer.flush()
+
+    def dropped(self) -> dict[str, int]:
+        """Frames that were not applied, by kind."""
+        total: dict[str, int] = {}
+        for inbox in self._inboxes:
+            for kind, count in inbox.dropped.items():
+                total[kind] = total.get(kind, 0) + count
+        return total
+
+    def close(self) -> None:
+        """Close every socket."""
+        for end in (*self._inboxes, *self._outboxes.values(), self._detokenizer):
+            end.close()

@@ -1,0 +1,103 @@
+"""The algorithm of each visit: made once per distinct route, asked after every step.
+
+Between the loop, which knows batches, and `tokenrouter.schedulers`, which know one
+request. An algorithm that raises or answers nonsense fails its own request only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from tokenrouter.errors import RoutingError, TokenRouterError
+from tokenrouter.ipc.messages import Route
+from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
+from tokenrouter.schedulers.registry import create
+from tokenrouter.subserver.engine import Visit
+
+MAX_PAYLOAD_BYTES = 64 * 1024
+KEPT_ALGORITHMS = 256
+"""Distinct (algorithm, threshold, arguments) kept ready; others are made again."""
+
+logger = logging.getLogger(__name__)
+
+
+class Router:
+    """Runs the hooks of every visit on member ``me``."""
+
+    def __init__(self, members: Sequence[str], me: int) -> None:
+        self._members = tuple(members)
+        self._me = me
+        self._scheduler = lru_cache(KEPT_ALGORITHMS)(self._create)
+
+    def begin(self, visit: Visit) -> None:
+        """Give a new visit its algorithm, its state and its signals.
+
+        Raises:
+            RoutingError: the algorithm cannot be made or its ``start`` failed.
+        """
+        route = visit.route
+        try:
+            key = msgspec.msgpack.encode((route.algorithm, route.router_threshold, route.args))
+            visit.scheduler = self._scheduler(key)
+            visit.signals = tuple(visit.scheduler.signals(self._me))
+            visit.request = Request(
+                visit.tokens, visit.prompt_length, self._me, route.seed, route.sample
+            )
+            visit.request.state = visit.scheduler.start(visit.request)
+        except Exception as error:
+            raise self._broken(visit, "start", error) from error
+
+    def decide(self, visit: Visit, step: Step) -> tuple[Decision, bytes]:
+        """What the algorithm wants after ``step``, checked, and the payload it sends.
+
+        Raises:
+            RoutingError: it raised, or its answer is impossible.
+        """
+        try:
+            decision = visit.scheduler.route(visit.request, step)
+            payload = b""
+            if decision.to != self._me:
+                payload = visit.scheduler.send(visit.request, step, decision)
+        except Exception as error:
+            raise self._broken(visit, "route", error) from error
+        self._check(visit.route, step, decision, payload)
+        return decision, payload
+
+    def receive(self, visit: Visit, payload: bytes) -> None:
+        """Tell the algorithm that its request arrived.
+
+        Raises:
+            RoutingError: the hook raised.
+        """
+        try:
+            visit.scheduler.receive(visit.request, payload)
+        except Exception as error:
+            raise self._broken(visit, "receive", error) from error
+
+    def _create(self, key: bytes) -> RoutingScheduler:
+        name, threshold, args = msgspec.msgpack.decode(key)
+        return create(name, self._members, threshold, args)
+
+    def _check(self, route: Route, step: Step, decision: Decision, payload: bytes) -> None:
+        problem = None
+        if not 0 <= decision.keep <= len(step.tokens):
+            problem = f"keep={decision.keep} of a step of {len(step.tokens)} tokens"
+        elif decision.to not in route.members:
+            problem = f"to={decision.to}, which is not one of its members {route.members}"
+        elif decision.keep == 0 and decision.to == self._me:
+            problem = "keep=0 and the same member goes on: the step would repeat for ever"
+        elif len(payload) > MAX_PAYLOAD_BYTES:
+            problem = f"a payload of {len(payload)} bytes (limit {MAX_PAYLOAD_BYTES})"
+        if problem:
+            raise RoutingError(f"algorithm {route.algorithm!r} decided {problem}")
+
+    def _broken(self, visit: Visit, hook: str, error: Exception) -> RoutingError:
+        if not isinstance(error, TokenRouterError):
+            logger.exception("request %d: %s of %r", visit.uid, hook, visit.route.algorithm)
+        return RoutingError(
+            f"algorithm {visit.route.algorithm!r}: {hook} failed: {type(error).__name__}: {error}"
+        )

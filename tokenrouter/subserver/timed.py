@@ -1,0 +1,169 @@
+"""An engine without weights: a step takes a given time, the next token is a pure function.
+
+It lets the whole stack run at the latencies of any pair of models on a laptop. The token
+after a context is a hash of the tokens in KV, so any error in what was fed, kept, cut or
+evicted shows as a wrong token. Behind the same seam as SGLang's engine.
+"""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tokenrouter.schedulers.signals import Entropy, Signal, TopLogits, TopProbability
+from tokenrouter.subserver.engine import StepBatch, Visit, Work
+
+_MASK = (1 << 64) - 1
+
+
+class TimedEngine:
+    """See the module. One instance is one model, told apart from others by ``seed``.
+
+    Args:
+        step_s: seconds that a step of b visits takes, from the call to the result.
+        alphabet: the token ids it writes.
+        seed: of the function from contexts to tokens and signals.
+        sleep: waits some seconds (tests: does nothing).
+    """
+
+    def __init__(
+        self,
+        step_s: Callable[[int], float],
+        alphabet: Sequence[int],
+        pool_tokens: int,
+        max_visits: int,
+        seed: int = 0,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pool_tokens = pool_tokens
+        self.max_visits = max_visits
+        self._step_s, self._alphabet, self._seed = step_s, alphabet, seed
+        self._sleep, self._clock = sleep, clock
+        self.visits = 0
+        self._used = 0
+
+    def admit(self, visit: Visit) -> bool:
+        """Take a slot; there is no prefix cache."""
+        if self.visits == self.max_visits:
+            return False
+        self.visits += 1
+        visit.handle = [_mix(self._seed)]
+        visit.computed = 0
+        return True
+
+    def step(self, work: Sequence[Work], signals: Sequence[Signal]) -> StepBatch:
+        """Feed, wait until the step's time is over, and answer."""
+        due = self._clock() + self._step_s(len(work))
+        contexts = [self._feed(visit, n) for visit, n in work]
+        self._used += sum(n for _, n in work)
+        batch = StepBatch(
+            tokens=[next_token(context, self._alphabet) for context in contexts],
+            signals={each.name: [_signal(each, c) for c in contexts] for each in signals},
+        )
+        left = due - self._clock()
+        if left > 0:
+            self._sleep(left)
+        return batch
+
+    def truncate(self, visit: Visit, length: int) -> None:
+        """Forget the context after ``length`` tokens."""
+        self._used -= visit.computed - length
+        del visit.handle[length + 1 :]
+
+    def release(self, visit: Visit) -> None:
+        """Give back the slot and the tokens."""
+        self.visits -= 1
+        self._used -= visit.computed
+        visit.handle = None
+
+    def free_tokens(self) -> int:
+        """Capacity that no visit holds."""
+        return self.pool_tokens - self._used
+
+    def _feed(self, visit: Visit, n: int) -> int:
+        """The KV of a visit is the hash of every prefix; returns that of the longest."""
+        prefixes: list[int] = visit.handle
+        start = visit.computed
+        for token in visit.tokens[start : start + n]:
+            prefixes.append(extend_context(prefixes[-1], token))
+        return prefixes[-1]
+
+
+def context_of(tokens: Sequence[int], seed: int) -> int:
+    """The hash that stands for a model's view of ``tokens``; for reference loops."""
+    context = _mix(seed)
+    for token in tokens:
+        context = extend_context(context, token)
+    return context
+
+
+def extend_context(context: int, token: int) -> int:
+    """The hash of a context one token longer; depends on the order and on every token."""
+    return _mix(context ^ (token + 1) * 0x9E3779B97F4A7C15 & _MASK)
+
+
+def next_token(context: int, alphabet: Sequence[int]) -> int:
+    """The token after a context."""
+    return alphabet[_mix(context) % len(alphabet)]
+
+
+def uniform(context: int, stream: int) -> float:
+    """A number in [0, 1) that belongs to a context; ``stream`` tells several apart."""
+    return float(_mix(context + stream) >> 11) * 2.0**-53
+
+
+def entropy(context: int) -> float:
+    """The entropy this engine reports after a context, in nats: uniform in [0, 1)."""
+    return uniform(context, 1)
+
+
+def top_probability(context: int) -> float:
+    """The top-1 probability this engine reports after a context: uniform in (0, 1]."""
+    return 1.0 - uniform(context, 2)
+
+
+def step_law(step_ms: float | Mapping[Any, float]) -> Callable[[int], float]:
+    """Seconds per step of b visits, from milliseconds.
+
+    A number; ``{base, per_request}``: base + per_request * b; or a table ``{b: ms}``,
+    linear in between and constant outside.
+    """
+    if not isinstance(step_ms, Mapping):
+        constant = float(step_ms) / 1e3
+        return lambda batch: constant
+    if "base" in step_ms:
+        base, slope = step_ms["base"] / 1e3, step_ms.get("per_request", 0.0) / 1e3
+        return lambda batch: base + slope * batch
+    sizes = sorted(step_ms)
+    times = [step_ms[size] / 1e3 for size in sizes]
+
+    def interpolate(batch: int) -> float:
+        right = bisect.bisect_left(sizes, batch)
+        if right == 0 or right == len(sizes):
+            return times[min(right, len(sizes) - 1)]
+        low, high = sizes[right - 1], sizes[right]
+        share = (batch - low) / (high - low)
+        return times[right - 1] + share * (times[right] - times[right - 1])
+
+    return interpolate
+
+
+def _signal(signal: Signal, context: int) -> Any:
+    match signal:
+        case Entropy():
+            return entropy(context)
+        case TopProbability():
+            return top_probability(context)
+        case TopLogits(k):
+            return sorted((uniform(context, 3 + i) for i in range(k)), reverse=True)
+
+
+def _mix(value: int) -> int:
+    """SplitMix64's finaliser: every input bit reaches every output bit."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
+    return value ^ value >> 31

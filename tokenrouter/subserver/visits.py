@@ -1,0 +1,116 @@
+"""The table of visits on this member, and the events that change it.
+
+Everything that happens to a visit arrives here as an event, in one order: messages of
+homes (`Open`, `HandOver`, `Close`) and what the last step decided (`Stepped`). Applying
+the same events to the same table gives the same batches, on every rank of a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tokenrouter.errors import RoutingError
+from tokenrouter.ipc.messages import Close, HandOver, Open
+from tokenrouter.subserver.engine import Engine, Visit
+from tokenrouter.subserver.routing import Router
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A step's outcome for one visit: ``tokens`` join it; it keeps control or not."""
+
+    uid: int
+    tokens: Sequence[int]
+    control: bool
+
+
+Event = Open | HandOver | Close | Stepped
+
+
+class Visits:
+    """Visits by uid.
+
+    Args:
+        everyone: the members of the deployment; a visit of a request that may visit them
+            all is ``counted``.
+    """
+
+    def __init__(self, engine: Engine, router: Router, everyone: Sequence[int]) -> None:
+        self._engine = engine
+        self.router = router
+        self._everyone = frozenset(everyone)
+        self._visits: dict[int, Visit] = {}
+        self.departures = 0
+        """Visits that have ended: each may have made room for a blocked one."""
+        self.stale = 0
+        """Events for visits that are gone: expected after an abort, never applied."""
+
+    def __len__(self) -> int:
+        return len(self._visits)
+
+    def __iter__(self) -> Iterator[Visit]:
+        return iter(self._visits.values())
+
+    def get(self, uid: int) -> Visit | None:
+        """The visit of request ``uid``, if it is here."""
+        return self._visits.get(uid)
+
+    def apply(self, home: int, event: Event, now: float) -> None:
+        """Change the table. ``home`` sent the event (or owns the visit); ``now`` in seconds.
+
+        Raises:
+            RoutingError: a hook of the visit's algorithm failed, or the home skipped tokens.
+        """
+        if isinstance(event, Open):
+            self._open(home, event)
+        elif (visit := self._visits.get(event.uid)) is None:
+            self.stale += 1
+        elif isinstance(event, Stepped):
+            visit.tokens.extend(event.tokens)
+            visit.control = event.control
+            visit.ready_since = now
+        elif isinstance(event, HandOver):
+            self._arrive(visit, event, now)
+        else:
+            self._close(visit)
+
+    def _open(self, home: int, event: Open) -> None:
+        visit = Visit(
+            uid=event.uid,
+            home=home,
+            prompt_length=len(event.prompt),
+            tokens=list(event.prompt),
+            sampling=event.sampling,
+            route=event.route,
+            counted=self._everyone.issubset(event.route.members),
+            eager=event.eager,
+        )
+        self._visits[event.uid] = visit
+        self.router.begin(visit)
+
+    def _arrive(self, visit: Visit, event: HandOver, now: float) -> None:
+        if event.start > visit.length:
+            raise RoutingError(
+                f"request {visit.uid}: tokens {visit.length}..{event.start - 1} never arrived"
+            )
+        self._cut(visit, event.start)
+        del visit.tokens[event.start :]
+        visit.tokens.extend(event.tokens)
+        # The last token is fed again if its logits are gone: something must be sampled.
+        self._cut(visit, visit.length - 1)
+        visit.control = True
+        visit.epoch = event.epoch
+        visit.ready_since = now
+        self.router.receive(visit, event.payload)
+
+    def _cut(self, visit: Visit, length: int) -> None:
+        if visit.computed > length:
+            self._engine.truncate(visit, length)
+            visit.computed = length
+
+    def _close(self, visit: Visit) -> None:
+        if visit.resident:
+            self._engine.release(visit)
+        del self._visits[visit.uid]
+        self.departures += 1
