@@ -17,8 +17,8 @@ import msgspec
 
 from tokenrouter.ipc.messages import FRONT_END, Abort, MemberState, Message, Output, Route, Sampling, Submit
 from tokenrouter.ipc.supervision import MemberReady, Roster
-from tokenrouter.subserver.batching import Limits
-from tokenrouter.subserver.loop import Rules, Subserver
+from tokenrouter.subserver.batching import Limits, Rules
+from tokenrouter.subserver.loop import Subserver
 from tokenrouter.subserver.timed import TimedEngine
 
 ALPHABET = tuple(range(100, 200))

@@ -25,6 +25,19 @@ class Limits:
     chunk: int
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How one member batches.
+
+    ``thresholds`` of all members, wanted by the user; ``max_wait``: seconds after which
+    waiting visits launch whatever the threshold (None: 10 steps, at least a second).
+    """
+
+    thresholds: tuple[int, ...]
+    limits: Limits
+    max_wait: float | None = None
+
+
 def clamp(thresholds: Sequence[int], live: int) -> list[int]:
     """Thresholds that cannot deadlock ``live`` requests, close to those wanted.
 

@@ -205,4 +205,3 @@ class Home:
         self._changed.pop(owned.uid, None)
         self._done.append(self._output(owned, finish))
         self._start_waiting()
-

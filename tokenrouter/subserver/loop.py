@@ -9,10 +9,8 @@ order with everything that arrived.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from tokenrouter.errors import ChannelError, RoutingError
 from tokenrouter.ipc.messages import (
@@ -31,69 +29,18 @@ from tokenrouter.ipc.messages import (
 )
 from tokenrouter.ipc.supervision import Roster
 from tokenrouter.schedulers.base import Step
-from tokenrouter.subserver.batching import Limits, choose, clamp
+from tokenrouter.subserver.batching import Rules, choose, clamp
 from tokenrouter.subserver.engine import Engine, StepBatch, Visit, Work
 from tokenrouter.subserver.finish import Decode
 from tokenrouter.subserver.home import Home
+from tokenrouter.subserver.links import Links
 from tokenrouter.subserver.memory import Memory
 from tokenrouter.subserver.routing import Router
+from tokenrouter.subserver.stats import Stats
 from tokenrouter.subserver.visits import Event, Stepped, Visits
 
 MIN_WAIT_S = 1.0
 ToHome = Commit | HandOver | Blocked | Admitted | Failed
-
-
-class Links(Protocol):
-    """The rest of the deployment, as one member sees it."""
-
-    def poll(self, timeout: float | None) -> Iterable[tuple[int, Message]]:
-        """(sender, message) of all that arrived; waits up to ``timeout`` s for the first."""
-
-    def post(self, member: int, message: Message) -> None:
-        """Add to the frame that `flush` sends to another member."""
-
-    def flush(self) -> None:
-        """Send one frame to each member that something was posted to."""
-
-    def emit(self, outputs: Sequence[Output | MemberState]) -> None:
-        """Send outputs to the detokenizer."""
-
-    def dropped(self) -> dict[str, int]:
-        """Frames that were not applied, by kind."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How one member batches.
-
-    ``thresholds`` of all members, wanted by the user; ``max_wait``: seconds after which
-    waiting visits launch whatever the threshold (None: 10 steps, at least a second).
-    """
-
-    thresholds: tuple[int, ...]
-    limits: Limits
-    max_wait: float | None = None
-
-
-class Stats:
-    """What the loop counts of itself."""
-
-    def __init__(self) -> None:
-        self.batches: Counter[int] = Counter()
-        self.longest_step = 0.0
-        self.expired_waits = 0
-        self._seconds = 0.0
-
-    def stepped(self, batch: int, seconds: float) -> None:
-        """A step of ``batch`` visits took ``seconds``."""
-        self.batches[batch] += 1
-        self.longest_step = max(self.longest_step, seconds)
-        self._seconds += seconds
-
-    @property
-    def step_ms(self) -> float:
-        """Mean milliseconds of a step."""
-        return 1e3 * self._seconds / max(self.batches.total(), 1)
 
 
 class Subserver:
@@ -202,9 +149,9 @@ class Subserver:
             self.home.hear(sender, message)
         elif isinstance(message, Inspect):
             self._links.emit([self._state(message.ticket)])
-        elif isinstance(message, Open | Close):
-            self._events.append((sender, message))
-        elif isinstance(message, HandOver) and message.uid not in self.home:
+        elif isinstance(message, Open | Close) or (
+            isinstance(message, HandOver) and message.uid not in self.home
+        ):
             self._events.append((sender, message))
         elif isinstance(message, Output | MemberState):
             raise ChannelError(f"member {sender} sent {type(message).__name__} to a member")

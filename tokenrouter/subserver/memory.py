@@ -33,9 +33,9 @@ class Memory:
         Admits visits that are not resident and evicts younger ones as needed. Returns the
         work that can run now, and the visits that got no memory.
         """
-        if all(visit.resident for visit, _ in work):
-            if sum(n for _, n in work) <= self._engine.free_tokens():
-                return list(work), []
+        needed = sum(n for _, n in work)
+        if all(visit.resident for visit, _ in work) and needed <= self._engine.free_tokens():
+            return list(work), []
         granted: list[Work] = []
         starved: list[Visit] = []
         reserved = 0

@@ -1,0 +1,27 @@
+"""What the loop needs of the links to the rest of the deployment (`peers.PeerLinks` has them)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from tokenrouter.ipc.messages import MemberState, Message, Output
+
+
+class Links(Protocol):
+    """The rest of the deployment, as one member sees it."""
+
+    def poll(self, timeout: float | None) -> Iterable[tuple[int, Message]]:
+        """(sender, message) of all that arrived; waits up to ``timeout`` s for the first."""
+
+    def post(self, member: int, message: Message) -> None:
+        """Add to the frame that `flush` sends to another member."""
+
+    def flush(self) -> None:
+        """Send one frame to each member that something was posted to."""
+
+    def emit(self, outputs: Sequence[Output | MemberState]) -> None:
+        """Send outputs to the detokenizer."""
+
+    def dropped(self) -> dict[str, int]:
+        """Frames that were not applied, by kind."""

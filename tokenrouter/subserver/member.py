@@ -1,0 +1,87 @@
+"""What a member is made of: its engine and what the rest of the deployment must know of it.
+
+Used by `process.py`. SGLang is imported only where a member needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenrouter.config import Config, ModelConfig
+from tokenrouter.ipc.ports import Ports
+from tokenrouter.ipc.supervision import MemberReady
+from tokenrouter.subserver.engine import Engine
+from tokenrouter.subserver.finish import Decode
+from tokenrouter.subserver.timed import TimedEngine, step_law
+
+TIMED_POOL_TOKENS = 1_000_000
+TIMED_VISITS = 4096
+TIMED_CONTEXT_LENGTH = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One loaded model. ``decode`` gives the text of ids, special tokens included."""
+
+    engine: Engine
+    decode: Decode
+    ready: MemberReady
+
+
+def load_member(config: Config, ports: Ports, index: int, cores: Sequence[int]) -> Member:
+    """Load member ``index`` with the engine its configuration names; may take minutes.
+
+    Raises:
+        ConfigError: its weights or arguments cannot be served.
+    """
+    model = config.models[index]
+    if model.engine == "timed":
+        return _timed(config, model, index)
+    return _sglang(config, model, ports, index, cores)
+
+
+def _sglang(
+    config: Config, model: ModelConfig, ports: Ports, index: int, cores: Sequence[int]
+) -> Member:
+    from tokenrouter.subserver.sglang_compat.loading import build_engine
+
+    engine = build_engine(
+        model, ports.members[index], ports.tokenizer, ports.detokenizer, cores, config.seed
+    )
+    ready = MemberReady(
+        member=index,
+        pool_tokens=engine.pool_tokens,
+        max_visits=engine.max_visits,
+        context_length=engine.context_length,
+        vocab_size=engine.vocab_size,
+        eos_ids=engine.eos_ids,
+        tokenizer=engine.tokenizer_fingerprint,
+    )
+    return Member(engine, engine.decode, ready)
+
+
+def _timed(config: Config, model: ModelConfig, index: int) -> Member:
+    from tokenrouter.subserver.sglang_compat.serving import front_end_args, load_tokenizer
+    from tokenrouter.subserver.sglang_compat.vocabulary import fingerprint, printable_ids
+
+    tokenizer = load_tokenizer(front_end_args(config))
+    step_ms = model.step_ms
+    pool_tokens = model.max_total_tokens or TIMED_POOL_TOKENS
+    engine = TimedEngine(
+        step_law(step_ms if step_ms is not None else 0.0),
+        printable_ids(tokenizer),
+        pool_tokens,
+        TIMED_VISITS,
+        seed=config.seed + index,
+    )
+    ready = MemberReady(
+        member=index,
+        pool_tokens=pool_tokens,
+        max_visits=TIMED_VISITS,
+        context_length=model.context_length or TIMED_CONTEXT_LENGTH,
+        vocab_size=len(tokenizer),
+        eos_ids=() if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,),
+        tokenizer=fingerprint(tokenizer),
+    )
+    return Member(engine, tokenizer.decode, ready)

@@ -1,0 +1,64 @@
+"""A member's process: load, report, wait for the others, serve.
+
+Called by the zygote in a child of its own; hands over to `loop.Subserver`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Sequence
+
+import zmq
+
+from tokenrouter.config import Config
+from tokenrouter.ipc.ports import Ports
+from tokenrouter.ipc.supervision import ChildLink
+from tokenrouter.processes import kernel
+from tokenrouter.subserver.batching import Limits, Rules
+from tokenrouter.subserver.loop import Subserver
+from tokenrouter.subserver.member import load_member
+from tokenrouter.subserver.peers import PeerLinks
+
+
+def run_member(
+    config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink
+) -> None:
+    """Be member ``index``, on ``cores`` (empty: wherever the system likes), until SIGTERM."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    # A context starts its I/O thread with its first socket: before pinning, so that
+    # messages move while every core of the member computes.
+    context.socket(zmq.PULL).close()
+    if cores:
+        os.sched_setaffinity(0, cores)
+    kernel.wake_on_time()
+    member = load_member(config, ports, index, cores)
+    link.send(member.ready)
+    roster = link.roster()
+    links = PeerLinks(context, ports, index, roster.generations)
+    subserver = Subserver(
+        index,
+        config.names,
+        roster,
+        member.engine,
+        links,
+        _rules(config, index),
+        member.decode,
+        eager=config.prefill == "eager",
+    )
+    gc.collect()
+    gc.freeze()
+    try:
+        subserver.run()
+    finally:
+        links.close()
+        context.term()
+
+
+def _rules(config: Config, index: int) -> Rules:
+    model = config.models[index]
+    return Rules(
+        thresholds=tuple(each.threshold for each in config.models),
+        limits=Limits(model.max_batch, model.chunked_prefill_size),
+        max_wait=None if config.max_wait_ms is None else config.max_wait_ms / 1e3,
+    )
