@@ -75,6 +75,8 @@ def measure(concurrency: int, thresholds: tuple[int, int], seconds: float) -> fl
             sys.exit("a request ended inside the window")
         for client in clients:
             client.stop.set()
+        for client in clients:
+            client.join()
     return (after - before) / elapsed
 
 

@@ -32,6 +32,8 @@ POOL_SHARE = 0.9
 """Part of the smallest pool that live tokens may fill before new requests wait."""
 
 BY_CLIENT = "Aborted by the client"
+MAX_EMPTY_HAND_OVERS = 100
+"""Hand-overs in a row without a token: one more, and the algorithm goes round in circles."""
 
 Post = Callable[[int, "Open | HandOver | Close"], None]
 HomeMessage = Submit | Abort | Commit | HandOver | Blocked | Admitted | Failed
@@ -122,6 +124,7 @@ class Home:
             if submit.uid == message.uid and isinstance(message, Abort):
                 self._waiting.remove(submit)
                 self._done.append(self._output(self._own(submit), aborted(BY_CLIENT)))
+                self._start_waiting()
                 return
         self.stale += 1
 
@@ -179,6 +182,11 @@ class Home:
         owned.known[sender] = len(owned.tokens)
         if finish:
             self._finish(owned, finish)
+            return
+        owned.empty_hand_overs = 0 if message.tokens else owned.empty_hand_overs + 1
+        if owned.empty_hand_overs > MAX_EMPTY_HAND_OVERS:
+            circles = f"{owned.empty_hand_overs} hand-overs in a row without a token"
+            self._finish(owned, aborted(f"algorithm {owned.route.algorithm!r}: {circles}", 500))
             return
         if isinstance(message, HandOver):
             owned.hand_overs += 1

@@ -17,7 +17,8 @@ class Owned:
     ``tokens``: prompt and output. ``writers[i]``: the member that wrote output token i.
     ``known[m]``: how many of ``tokens`` member m has been told or wrote itself; members
     in it have an open visit. ``control``: the member that writes next, since ``epoch``
-    hand-overs. ``counted``: it is in the home's `Live`.
+    hand-overs. ``empty_hand_overs``: those since the last token.
+    ``counted``: it is in the home's `Live`.
     """
 
     def __init__(self, submit: Submit, rule: FinishRule, members: int) -> None:
@@ -31,6 +32,7 @@ class Owned:
         self.control = submit.route.home
         self.epoch = 0
         self.hand_overs = 0
+        self.empty_hand_overs = 0
         self.counted = False
         self._rule = rule
         self._written = [0] * members

@@ -7,7 +7,7 @@ request. An algorithm that raises or answers nonsense fails its own request only
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -16,6 +16,7 @@ from tokenrouter.errors import RoutingError, TokenRouterError
 from tokenrouter.ipc.messages import Route
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
 from tokenrouter.schedulers.registry import create
+from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import Visit
 
 MAX_PAYLOAD_BYTES = 64 * 1024
@@ -43,7 +44,7 @@ class Router:
         try:
             key = msgspec.msgpack.encode((route.algorithm, route.router_threshold, route.args))
             visit.scheduler = self._scheduler(key)
-            visit.signals = tuple(visit.scheduler.signals(self._me))
+            visit.signals = _known(visit.scheduler.signals(self._me))
             visit.request = Request(
                 visit.tokens, visit.prompt_length, self._me, route.seed, route.sample
             )
@@ -84,7 +85,11 @@ class Router:
 
     def _check(self, route: Route, step: Step, decision: Decision, payload: bytes) -> None:
         problem = None
-        if not 0 <= decision.keep <= len(step.tokens):
+        if type(decision.keep) is not int or type(decision.to) is not int:
+            problem = f"keep={decision.keep!r}, to={decision.to!r}, which must be ints"
+        elif type(payload) is not bytes:
+            problem = f"a payload of type {type(payload).__name__}, which must be bytes"
+        elif not 0 <= decision.keep <= len(step.tokens):
             problem = f"keep={decision.keep} of a step of {len(step.tokens)} tokens"
         elif decision.to not in route.members:
             problem = f"to={decision.to}, which is not one of its members {route.members}"
@@ -101,3 +106,13 @@ class Router:
         return RoutingError(
             f"algorithm {visit.route.algorithm!r}: {hook} failed: {type(error).__name__}: {error}"
         )
+
+
+def _known(signals: Iterable[object]) -> tuple[Signal, ...]:
+    """Signals, checked: an engine computes no others."""
+    known = []
+    for signal in signals:
+        if not isinstance(signal, Signal):
+            raise TypeError(f"unknown signal {signal!r}")
+        known.append(signal)
+    return tuple(known)

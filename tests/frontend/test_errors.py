@@ -1,0 +1,210 @@
+"""Everything that is refused or fails, over HTTP: status, OpenAI's shape, the field's name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.frontend.fakes import Deployment
+from tokenrouter.frontend.http_errors import describe
+
+CHAT: dict[str, Any] = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
+TEXT: dict[str, Any] = {"model": "demo", "prompt": "hi"}
+CHAT_PATH, TEXT_PATH, GENERATE_PATH = "/v1/chat/completions", "/v1/completions", "/generate"
+IMAGE = [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}]
+
+
+def refuse(server: Deployment, path: str, body: Any, status: int = 400) -> dict[str, Any]:
+    """The error that a request is answered with; nothing of it reached a member."""
+    response = httpx.post(server.url + path, json=body, timeout=20)
+    assert response.status_code == status, response.text
+    error: dict[str, Any] = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["type"] == ("server_error" if status >= 500 else "invalid_request_error")
+    assert not server.members.submitted
+    return error
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages"),
+        ({"messages": [{"role": "user", "content": IMAGE}]}, "messages[0].content"),
+        ({"messages": None}, "messages"),
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_k": 0}, "top_k"),
+        ({"min_p": 1.5}, "min_p"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 10**6}, "max_tokens"),
+        ({"max_completion_tokens": 2.5}, "max_completion_tokens"),
+        ({"max_completion_tokens": 10**6}, "max_completion_tokens"),
+        ({"stop": ""}, "stop"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids[0]"),
+        ({"logprobs": True}, "logprobs"),
+        ({"max_token": 5}, "max_token"),
+        ({"routing": {"threshold": 1}}, "routing.threshold"),
+        ({"routing": {"router_threshold": "x"}}, "routing.router_threshold"),
+        ({"routing": {"router_threshold": -1}}, "routing.router_threshold"),
+        ({"model": "demo@x"}, "model"),
+        ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs.chat_template"),
+        ({"chat_template_kwargs": 5}, "chat_template_kwargs"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_chat_refuses(
+    server: Deployment, change: dict[str, Any], field: str, stream: bool
+) -> None:
+    error = refuse(server, CHAT_PATH, {**CHAT, **change, "stream": stream})
+    assert error["param"] == field
+    assert field.split("[")[0].split(".")[0] in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [5, 320]}, "prompt"),
+        ({"prompt": [-5]}, "prompt"),
+        ({"prompt": ["a", ""]}, "prompt"),
+        ({"prompt": "a" * 512}, "prompt"),
+        ({"prompt": "a" * 500, "max_tokens": 13}, "max_tokens"),
+        ({"prompt": {"a": 1}}, "prompt"),
+        ({"echo": True, "stream": True}, "echo"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"best_of": 3}, "best_of"),
+    ],
+)
+def test_completions_refuse(server: Deployment, change: dict[str, Any], field: str) -> None:
+    error = refuse(server, TEXT_PATH, {**TEXT, **change})
+    assert error["param"] == field
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, None),
+        ({"text": "a", "input_ids": [1]}, None),
+        ({"text": []}, "text"),
+        ({"input_ids": []}, "input_ids"),
+        ({"input_ids": [[1], []]}, "input_ids"),
+        ({"input_ids": ["a"]}, "input_ids[0]"),
+        ({"text": "a", "sampling_params": {"temperature": "x"}}, "sampling_params.temperature"),
+        ({"text": "a", "sampling_params": {"temprature": 1}}, "sampling_params.temprature"),
+        ({"text": "a", "sampling_params": {"regex": "x"}}, "sampling_params.regex"),
+        ({"text": "a", "sampling_params": {"n": 0}}, "sampling_params.n"),
+        ({"text": "a", "sampling_params": [{}]}, None),
+        ({"text": ["a", "b"], "sampling_params": [{}]}, None),
+        ({"text": ["a", "b"], "sampling_params": [{"n": 1}, {"n": 2}]}, None),
+        ({"text": "a", "rid": ["x"]}, None),
+        ({"text": "a", "return_logprob": True}, "return_logprob"),
+        (
+            {"text": "a", "sampling_params": {"max_new_tokens": 600}},
+            "sampling_params.max_new_tokens",
+        ),
+    ],
+)
+def test_generate_refuses(server: Deployment, body: dict[str, Any], field: str | None) -> None:
+    assert refuse(server, GENERATE_PATH, body)["param"] == field
+
+
+def test_a_member_alone_takes_what_it_can_hold(server: Deployment) -> None:
+    body = {"model": "demo/small", "prompt": "a" * 600, "max_tokens": 5}
+    assert httpx.post(server.url + TEXT_PATH, json=body).status_code == 200
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, TEXT_PATH, GENERATE_PATH])
+@pytest.mark.parametrize("content", ["{", "[]", '"x"', "5"])
+def test_a_body_that_is_no_object(server: Deployment, path: str, content: str) -> None:
+    headers = {"content-type": "application/json"}
+    response = httpx.post(server.url + path, content=content, headers=headers)
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_an_unknown_model_is_404(server: Deployment, client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="gpt-4", messages=CHAT["messages"])
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+    assert "'demo/large'" in caught.value.message
+    for path, body in ((TEXT_PATH, TEXT), (GENERATE_PATH, {"text": "a"})):
+        assert refuse(server, path, {**body, "model": "x"}, 404)["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("POST", "/flush_cache", 404),
+        ("POST", "/v1/embeddings", 404),
+        ("GET", "/generate", 405),
+    ],
+)
+def test_only_listed_routes(server: Deployment, method: str, path: str, status: int) -> None:
+    response = httpx.request(method, server.url + path)
+    assert response.status_code == status
+    assert path in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, TEXT_PATH, GENERATE_PATH])
+def test_a_failure_on_the_way(server: Deployment, path: str) -> None:
+    body = {"text": "FAIL"} if path == GENERATE_PATH else {"model": "demo", "prompt": "FAIL"}
+    if path == CHAT_PATH:
+        body = {**CHAT, "messages": [{"role": "user", "content": "FAIL"}]}
+    response = httpx.post(server.url + path, json=body)
+    assert response.status_code == 503
+    error = response.json()["error"]
+    assert (error["type"], error["code"]) == ("server_error", "service_unavailable")
+    assert error["message"] == "a model died"
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, TEXT_PATH, GENERATE_PATH])
+def test_a_failure_in_a_stream_is_its_last_event(server: Deployment, path: str) -> None:
+    body: dict[str, Any] = {"text": "FAIL"}
+    if path != GENERATE_PATH:
+        body = {"model": "demo", "prompt": "FAIL"}
+    if path == CHAT_PATH:
+        body = {**CHAT, "messages": [{"role": "user", "content": "FAIL"}]}
+    response = httpx.post(server.url + path, json={**body, "stream": True})
+    assert response.status_code == 200
+    *events, last, empty = response.text.split("\n\n")
+    assert (len(events) > 0, empty) == (True, "")
+    error = json.loads(last.removeprefix("data: "))["error"]
+    assert (error["message"], error["code"]) == ("a model died", "service_unavailable")
+
+
+def test_the_official_client_raises_on_a_failing_stream(client: openai.OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "FAIL"}]
+    stream = client.chat.completions.create(model="demo", messages=messages, stream=True)
+    with pytest.raises(openai.APIError, match="a model died"):
+        list(stream)
+
+
+def test_a_batch_with_a_failing_prompt_aborts_the_others(server: Deployment) -> None:
+    body = {"text": ["STOP", "FAIL", "STOP"]}
+    response = httpx.post(server.url + GENERATE_PATH, json=body, timeout=20)
+    assert response.status_code == 503
+    members = server.members
+    assert members.wait_for(lambda: len(members.aborted) == 2)
+    stopped = [s.submit.uid for s in members.submitted if s.submit.prompt == [*b"STOP"]]
+    assert sorted(members.aborted) == stopped
+
+
+def test_complaints_name_a_field_without_its_types() -> None:
+    errors = [
+        {"loc": ("body", "stop", "str"), "msg": "no string"},
+        {"loc": ("body", "stop", "list[constrained-str]"), "msg": "no list"},
+        {"loc": ("body", "n"), "msg": "too large"},
+    ]
+    assert describe(errors) == ("stop: no string, or: no list", "stop")
+    assert describe([{"loc": ("body",), "msg": "no object"}]) == ("no object", None)

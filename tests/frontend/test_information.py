@@ -1,0 +1,61 @@
+"""What the server says of itself."""
+
+from __future__ import annotations
+
+import httpx
+import openai
+import pytest
+
+from tests.frontend.fakes import Deployment
+from tokenrouter.frontend import inspection
+
+
+def test_models(client: openai.OpenAI) -> None:
+    models = list(client.models.list())
+    assert [model.id for model in models] == ["demo", "demo/small", "demo/large"]
+    assert [model.model_extra["max_model_len"] for model in models if model.model_extra] == [
+        512,
+        1024,
+        512,
+    ]
+
+
+def test_health(server: Deployment) -> None:
+    assert httpx.get(f"{server.url}/health").status_code == 200
+    assert not server.members.submitted
+
+
+def test_server_info(server: Deployment) -> None:
+    info = httpx.get(f"{server.url}/get_server_info").json()
+    assert (info["served_name"], info["algorithm"], info["router_threshold"]) == (
+        "demo",
+        "entropy",
+        0.45,
+    )
+    small, large = info["models"]
+    assert (small["name"], large["name"], large["threshold"]) == ("small", "large", 1)
+    assert (small["context_length"], large["context_length"]) == (1024, 512)
+    assert large["state"]["member"] == 1
+    assert large["state"]["batches"] == {"1": 3}
+    assert "ports" not in info and "socket_dir" not in info
+
+
+def test_model_info(server: Deployment) -> None:
+    info = httpx.get(f"{server.url}/get_model_info").json()
+    assert info["tokenizer_path"] == str(server.config.tokenizer_path)
+    assert info["is_generation"] is True
+
+
+def test_api_documentation(server: Deployment) -> None:
+    assert httpx.get(f"{server.url}/docs").status_code == 200
+    api = httpx.get(f"{server.url}/openapi.json").json()
+    assert set(api["paths"]) == {
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/generate",
+        "/v1/models",
+        "/health",
+        "/get_server_info",
+        "/get_model_info",
+    }
+    assert "routing" in api["components"]["schemas"]["ChatRequest"]["properties"]

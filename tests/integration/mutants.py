@@ -1,0 +1,86 @@
+"""Member programs that compute something slightly wrong: exactness tests must notice.
+
+Each wraps the engine's step on member 0 and corrupts one visit in a few of its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tokenrouter.config import Config
+from tokenrouter.ipc.ports import Ports
+from tokenrouter.ipc.supervision import ChildLink
+from tokenrouter.subserver.engine import StepBatch, Visit, Work
+from tokenrouter.subserver.process import run_member
+
+Step = Callable[..., StepBatch]
+EVERY = 7
+"""Steps from one corruption to the next."""
+
+
+def zeroed_kv(*arguments: Any) -> None:
+    """Key and value of one token of the first visit become zero."""
+
+    def step(engine: Any, real: Step, work: Sequence[Work], signals: Any) -> StepBatch:
+        visit = work[0][0]
+        if visit.computed > 4:
+            slot = engine._pool.req_to_token[visit.handle.row, visit.computed - 2]
+            for layer in range(engine.scheduler.model_config.num_hidden_layers):
+                for buffer in engine._allocator.get_kvcache().get_kv_buffer(layer):
+                    buffer[slot] = 0.0
+        return real(engine, work, signals)
+
+    _run(step, *arguments)
+
+
+def shifted_position(*arguments: Any) -> None:
+    """A token is computed as if it stood one position earlier."""
+
+    def step(engine: Any, real: Step, work: Sequence[Work], signals: Any) -> StepBatch:
+        visit = work[0][0]
+        if visit.computed < 4:
+            return real(engine, work, signals)
+        visit.computed -= 1
+        try:
+            return real(engine, [(visit, 1), *work[1:]], signals)
+        finally:
+            visit.computed += 1
+
+    _run(step, *arguments)
+
+
+def repeated_token(*arguments: Any) -> None:
+    """The first visit is given the token it was fed, once more."""
+
+    def step(engine: Any, real: Step, work: Sequence[Work], signals: Any) -> StepBatch:
+        batch = real(engine, work, signals)
+        visit: Visit = work[0][0]
+        return StepBatch([visit.tokens[-1], *batch.tokens[1:]], batch.signals)
+
+    _run(step, *arguments)
+
+
+def _run(
+    corrupt: Callable[[Any, Step, Sequence[Work], Any], StepBatch],
+    config: Config,
+    ports: Ports,
+    index: int,
+    cores: Sequence[int],
+    link: ChildLink,
+) -> None:
+    from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
+
+    real: Step = SGLangEngine.step
+    steps = 0
+
+    def step(engine: Any, work: Sequence[Work], signals: Any) -> StepBatch:
+        nonlocal steps
+        steps += 1
+        if steps % EVERY:
+            return real(engine, work, signals)
+        return corrupt(engine, real, work, signals)
+
+    if index == 0:
+        SGLangEngine.step = step  # type: ignore[method-assign]
+    run_member(config, ports, index, cores, link)

@@ -1,0 +1,112 @@
+"""Starts and stops a deployment for tests, and looks into its members.
+
+    python -m tests.integration.server CONFIG MEMBER_PROGRAM
+
+runs one in the foreground, with another member program than the real one (see `mutants`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+import yaml
+
+ROOT = Path(__file__).parents[2]
+READY_S = 150.0
+SETTLE_S = 10.0
+MEMBER_PROGRAM = "tokenrouter.subserver.process:run_member"
+
+
+class Server:
+    """A deployment with ``config`` (as in YAML), up to its exit from the context."""
+
+    def __init__(self, config: Mapping[str, Any], member_program: str = MEMBER_PROGRAM) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        path = Path(self._folder.name) / "config.yaml"
+        path.write_text(yaml.safe_dump({"port": 0, "log_level": "warning", **config}))
+        self.log = Path(self._folder.name) / "log"
+        self._command = [
+            sys.executable, "-m", "tests.integration.server", str(path), member_program,
+        ]  # fmt: skip
+
+    def __enter__(self) -> Server:
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log,
+                env={**os.environ, "PYTHONWARNINGS": "default"},
+            )  # fmt: skip
+        assert self._process.stdout is not None
+        first = self._process.stdout.readline().decode().strip()
+        if not first.startswith("http"):
+            self._process.wait(timeout=30)
+            raise RuntimeError(f"no server: {first}\n{self.log.read_text()}")
+        self.url = first
+        self.client = httpx.Client(base_url=first, timeout=120)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.client.close()
+        self._process.terminate()
+        self._process.wait(timeout=30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._folder.cleanup()
+
+    def generate(self, **body: Any) -> Any:
+        """POST /generate; the decoded answer."""
+        answer = self.client.post("/generate", json=body)
+        answer.raise_for_status()
+        return answer.json()
+
+    def states(self) -> list[dict[str, Any]]:
+        """Every member's state, as /get_server_info shows it."""
+        info = self.client.get("/get_server_info").json()
+        return [model["state"] for model in info["models"]]
+
+    def assert_clean(self) -> None:
+        """Every pool and table is as it was before the first request, within seconds."""
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            states = self.states()
+            used = [
+                state
+                for state in states
+                if state["visits"] or state["requests"] or state["live"]
+                or state["free_tokens"] != state["pool_tokens"]
+            ]  # fmt: skip
+            if not used:
+                break
+            assert time.monotonic() < deadline, f"still in use: {used}"
+            time.sleep(0.1)
+        for state in states:
+            assert state["expired_waits"] == 0, state
+            assert state["dropped"] == {}, state
+
+
+def main() -> None:
+    from tokenrouter.config import load
+    from tokenrouter.processes import logs
+    from tokenrouter.processes.plan import Programs
+    from tokenrouter.supervisor import serve
+
+    config = load(Path(sys.argv[1]))
+    logs.set_up("supervisor", config.log_level)
+    sys.exit(serve(config, lambda url: print(url, flush=True), Programs(member=sys.argv[2])))
+
+
+if __name__ == "__main__":
+    main()

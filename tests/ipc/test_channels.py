@@ -1,0 +1,231 @@
+"""Frames between processes: in order, whole, from whom they should be, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+import zmq
+
+from tokenrouter.errors import ChannelError
+from tokenrouter.ipc import channels
+from tokenrouter.ipc.channels import HIGH_WATER_MARK, Inbox, Outbox
+from tokenrouter.ipc.messages import (
+    PROTOCOL_VERSION,
+    Abort,
+    Admitted,
+    Blocked,
+    Close,
+    Commit,
+    Failed,
+    Frame,
+    HandOver,
+    Inspect,
+    Live,
+    MemberState,
+    Message,
+    Open,
+    Output,
+    Route,
+    Sampling,
+    Submit,
+)
+
+pytestmark = pytest.mark.timeout(20)
+
+Context = zmq.Context[zmq.Socket[bytes]]
+ROUTE = Route("entropy", (0, 1), 0, 0.5, {"k": [1, 2.5]}, 7, 1, True)
+SAMPLING = Sampling(16, 0.0, stop=("\n\n",), stop_token_ids=(3,))
+EVERY_KIND: list[Message] = [
+    Submit(2**63, "rid", [1, 2, 3], SAMPLING, ROUTE, True),
+    Abort(2**64 - 1),
+    Inspect(7),
+    Open(5, [1, 2], SAMPLING, ROUTE, True),
+    HandOver(5, 3, 2, [9, 8], 1, b"\x00payload"),
+    Commit(5, 3, 2, [9]),
+    Close(5),
+    Live(3, 4, 1000),
+    Blocked(5),
+    Admitted(5),
+    Failed(5, "out of memory", 503),
+    Output(
+        "rid",
+        [4],
+        [1, 2],
+        {"type": "stop", "matched": 4},
+        3,
+        1,
+        0,
+        [1, 0],
+        2,
+        [0],
+        True,
+        True,
+        False,
+    ),
+    MemberState(7, 1, 2, 1, 3, 2, 900, 1000, {1: 5, 4: 2}, 6.5, 0, 1, 2, {"stale": 1}),
+]
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    """A ZeroMQ context; its sockets are closed by those who open them."""
+    with zmq.Context() as context:
+        yield context
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    """Where the inbox of a test listens."""
+    return f"ipc://{tmp_path / 'inbox.sock'}"
+
+
+@pytest.fixture
+def inbox(context: Context, address: str) -> Iterator[Inbox]:
+    """An inbox for members 0 and 1, the second in its third life."""
+    with closing(Inbox(context, address, senders={0: 0, 1: 2}, generation=4)) as inbox:
+        yield inbox
+
+
+@pytest.fixture
+def open_outbox(context: Context, address: str) -> Iterator[Callable[..., Outbox]]:
+    """Opens outboxes to the inbox: ``open_outbox(sender, generation, to_generation)``."""
+    with ExitStack() as stack:
+
+        def open_one(sender: int = 0, generation: int = 0, to_generation: int = 4) -> Outbox:
+            outbox = Outbox(context, address, sender, generation, to_generation)
+            return stack.enter_context(closing(outbox))
+
+        yield open_one
+
+
+@pytest.fixture
+def raw(context: Context, address: str, inbox: Inbox) -> Iterator[Callable[..., None]]:
+    """Sends bytes, or a frame with some fields changed, past every check of an outbox."""
+    with context.socket(zmq.PUSH) as socket:
+        socket.connect(address)
+
+        def send(data: bytes | None = None, **changes: Any) -> None:
+            frame = Frame(PROTOCOL_VERSION, 0, 0, 4, 0, [Close(1)])
+            socket.send(data or msgspec.msgpack.encode(msgspec.structs.replace(frame, **changes)))
+
+        yield send
+
+
+def receive(inbox: Inbox) -> list[tuple[int, Message]]:
+    """What has arrived, after waiting for the first frame."""
+    assert inbox.socket.poll(5000), "nothing arrived"
+    return list(inbox.drain())
+
+
+def test_every_message_arrives_as_it_was_sent(
+    open_outbox: Callable[..., Outbox], inbox: Inbox
+) -> None:
+    outbox = open_outbox()
+    for message in EVERY_KIND:
+        outbox.post(message)
+    outbox.flush()
+    assert receive(inbox) == [(0, message) for message in EVERY_KIND]
+
+
+def test_every_kind_of_message_is_tried() -> None:
+    assert {type(message) for message in EVERY_KIND} == set(get_args(Message))
+
+
+def test_one_frame_an_iteration_and_none_for_nothing(
+    open_outbox: Callable[..., Outbox], inbox: Inbox
+) -> None:
+    outbox = open_outbox(sender=1, generation=2)
+    outbox.flush()
+    for uid in range(3):
+        outbox.post(Close(uid))
+        outbox.post(Abort(uid))
+        outbox.flush()
+        assert receive(inbox) == [(1, Close(uid)), (1, Abort(uid))]
+    assert list(inbox.drain()) == []
+    assert not inbox.dropped
+
+
+def test_links_are_numbered_separately(open_outbox: Callable[..., Outbox], inbox: Inbox) -> None:
+    boxes = [open_outbox(), open_outbox(sender=1, generation=2)]
+    for outbox in (*boxes, *boxes):
+        outbox.post(Close(1))
+        outbox.flush()
+        assert len(receive(inbox)) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("malformed", {"data": b"\xff not a frame"}),
+        ("malformed", {"data": msgspec.msgpack.encode([1, 2, 3])}),
+        ("malformed", {"data": msgspec.msgpack.encode([1, 0, 0, 4, 0, [["close", "five"]]])}),
+        ("malformed", {"data": msgspec.msgpack.encode([1, 0, 0, 4, 0, [["unheard-of", 5]]])}),
+        ("malformed", {"data": b"\x96\x01\x00\x00\x04\x00\x91\x92\xa5\xff\xfe\xfd\xfc\xfb\x05"}),
+        ("version", {"version": PROTOCOL_VERSION + 1}),
+        ("foreign", {"sender": 2}),
+        ("foreign", {"sender": -1}),
+        ("stale", {"generation": 1}),
+        ("stale", {"to_generation": 3}),
+        ("stale", {"sender": 1, "generation": 1}),
+    ],
+)
+def test_what_does_not_belong_is_counted_and_dropped(
+    raw: Callable[..., None], inbox: Inbox, kind: str, changes: dict[str, Any]
+) -> None:
+    raw(**changes)
+    assert receive(inbox) == []
+    assert inbox.dropped == {kind: 1}
+    raw()
+    assert receive(inbox) == [(0, Close(1))], "the link still works"
+
+
+def test_a_duplicate_is_dropped(raw: Callable[..., None], inbox: Inbox) -> None:
+    raw(sequence=0)
+    assert receive(inbox) == [(0, Close(1))]
+    raw(sequence=0)
+    assert receive(inbox) == []
+    assert inbox.dropped == {"duplicate": 1}
+
+
+def test_a_lost_frame_is_fatal(raw: Callable[..., None], inbox: Inbox) -> None:
+    raw(sequence=0)
+    assert receive(inbox) == [(0, Close(1))]
+    raw(sequence=3)
+    with pytest.raises(ChannelError, match=r"frames 1\.\.2 of sender 0 were lost"):
+        receive(inbox)
+
+
+def test_an_oversized_frame_is_noticed(
+    context: Context,
+    address: str,
+    open_outbox: Callable[..., Outbox],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channels, "MAX_FRAME_BYTES", 1000)
+    outbox = open_outbox(to_generation=0)
+    with closing(Inbox(context, address, senders={0: 0})) as inbox:
+        outbox.post(Commit(1, 0, 0, list(range(2000))))
+        outbox.flush()
+        # The receiving socket hangs up on it; the next frame that arrives tells.
+        while not inbox.socket.poll(50):
+            outbox.post(Close(1))
+            outbox.flush()
+        with pytest.raises(ChannelError, match=r"frames 0\.\.\d+ of sender 0 were lost"):
+            receive(inbox)
+
+
+def test_a_receiver_that_stops_reading_fails_its_sender(
+    open_outbox: Callable[..., Outbox],
+) -> None:
+    outbox = open_outbox()
+    for uid in range(HIGH_WATER_MARK):
+        outbox.post(Close(uid))
+        outbox.flush()
+    outbox.post(Close(0))
+    with pytest.raises(ChannelError, match="is full"):
+        outbox.flush()

@@ -1,0 +1,133 @@
+"""Children that need no models: each does one thing that a supervisor must cope with."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+
+from tokenrouter.config import Config
+from tokenrouter.errors import StartupError
+from tokenrouter.ipc.ports import Ports
+from tokenrouter.ipc.supervision import ChildLink, MemberReady, Ready, Serving
+from tokenrouter.processes.plan import Programs
+
+HERE = "tests.processes.fakes"
+
+
+def programs(
+    member: str = "member",
+    front_end: str = "front_end",
+    detokenizer: str = "detokenizer",
+    prepare: str = "nothing",
+) -> Programs:
+    """Fakes by the names of functions here."""
+    return Programs(
+        front_end=f"{HERE}:{front_end}",
+        detokenizer=f"{HERE}:{detokenizer}",
+        member=f"{HERE}:{member}",
+        prepare=f"{HERE}:{prepare}",
+    )
+
+
+def ready(index: int, vocabulary: str = "same", max_visits: int = 256) -> MemberReady:
+    """What a healthy member reports."""
+    return MemberReady(
+        member=index,
+        pool_tokens=1000 + index,
+        max_visits=max_visits,
+        context_length=512,
+        vocab_size=261,
+        eos_ids=(260,),
+        tokenizer=vocabulary,
+    )
+
+
+def member(config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink) -> None:
+    """Be ready, and wait."""
+    _leave_pid(ports, config.names[index])
+    link.send(ready(index))
+    roster = link.roster()
+    if [each.pool_tokens for each in roster.members] != [1000, 1001]:
+        raise StartupError(f"a wrong roster: {roster}")
+    signal.pause()
+
+
+def front_end(config: Config, ports: Ports, link: ChildLink) -> None:
+    """Serve nothing, at the configured port."""
+    _leave_pid(ports, "front-end")
+    link.send(Ready())
+    link.roster()
+    link.send(Serving(f"http://{config.host}:{config.port}"))
+    signal.pause()
+
+
+def detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
+    """Be ready, and wait."""
+    _leave_pid(ports, "detokenizer")
+    link.send(Ready())
+    link.roster()
+    signal.pause()
+
+
+def odd_vocabulary(
+    config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink
+) -> None:
+    """Members that loaded different vocabularies."""
+    link.send(ready(index, vocabulary=f"vocabulary {index}"))
+    link.roster()
+
+
+def tiny(config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink) -> None:
+    """Members that hold one visit."""
+    link.send(ready(index, max_visits=1))
+    link.roster()
+
+
+def without_weights(
+    config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink
+) -> None:
+    """The second member cannot start, and knows why."""
+    if index == 1:
+        raise StartupError("its weights are missing; download them")
+    member(config, ports, index, cores, link)
+
+
+def buggy(config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink) -> None:
+    """The second member raises what nobody expected."""
+    if index == 1:
+        raise ZeroDivisionError("a bug")
+    member(config, ports, index, cores, link)
+
+
+def killed(config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink) -> None:
+    """The second member is killed while it loads, as when memory runs out."""
+    if index == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    member(config, ports, index, cores, link)
+
+
+def stubborn(
+    config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink
+) -> None:
+    """Members that do not end when asked."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    member(config, ports, index, cores, link)
+
+
+def slow(config: Config, ports: Ports, link: ChildLink) -> None:
+    """A front end that is never ready."""
+    signal.pause()
+
+
+def nothing(config: Config) -> None:
+    """No imports."""
+
+
+def broken_import(config: Config) -> None:
+    """Imports that fail."""
+    raise ImportError("no module named 'half_a_wheel'")
+
+
+def _leave_pid(ports: Ports, name: str) -> None:
+    (ports.directory / f"{name}.pid").write_text(str(os.getpid()))

@@ -1,0 +1,85 @@
+"""A place for sockets that nobody else can enter."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from tokenrouter.errors import ConfigError
+from tokenrouter.processes.directory import socket_directory
+
+NAMES = ("small", "large")
+
+
+def refused(message: str) -> pytest.RaisesExc[ConfigError]:
+    """Expect a refusal that says ``message``."""
+    return pytest.raises(ConfigError, match=message)
+
+
+def bind(path: Path) -> None:
+    """Leave a socket behind, as a killed process does."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+def test_a_new_one_is_private_and_goes() -> None:
+    with socket_directory(None, NAMES) as directory:
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        bind(directory / "small.peer.sock")
+    assert not directory.exists()
+
+
+def test_a_chosen_one_is_made(tmp_path: Path) -> None:
+    chosen = tmp_path / "deep" / "inside"
+    with socket_directory(chosen, NAMES) as directory:
+        assert directory == chosen
+        assert stat.S_IMODE(chosen.stat().st_mode) == 0o700
+    assert not chosen.exists()
+
+
+def test_one_that_was_there_stays_without_our_sockets(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "notes").touch()
+    bind(tmp_path / "other.sock")
+    bind(tmp_path / "supervisor.sock")
+    with socket_directory(tmp_path, NAMES):
+        assert not (tmp_path / "supervisor.sock").exists(), "stale"
+        bind(tmp_path / "large.rpc.sock")
+    assert {path.name for path in tmp_path.iterdir()} == {"notes", "other.sock"}
+
+
+def test_one_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    with (
+        refused(r"must be yours and closed to others: chmod 700"),
+        socket_directory(tmp_path, NAMES),
+    ):
+        pass
+
+
+def test_one_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        refused(r"socket_dir: cannot make .*file: File exists"),
+        socket_directory(tmp_path / "file", NAMES),
+    ):
+        pass
+
+
+def test_one_in_use_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "supervisor.sock"))
+        listener.listen()
+        with refused("another deployment uses"), socket_directory(tmp_path, NAMES):
+            pass
+    assert (tmp_path / "supervisor.sock").exists()
+
+
+def test_long_names_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "")
+    with refused("UNIX socket's path 107 at most"), socket_directory(None, ("n" * 100,)):
+        pass

@@ -1,0 +1,94 @@
+"""What is started, where, and whether the imports are shared."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.configuration.folders import model_folder
+from tokenrouter.config import Config
+from tokenrouter.ipc.ports import choose_ports
+from tokenrouter.processes import plan as planning
+from tokenrouter.processes.plan import Programs, plan, uses_gpu
+
+TIMED = {"name": "fast", "engine": "timed", "step_ms": 1}
+
+
+@pytest.fixture
+def entries(tmp_path: Path) -> list[dict[str, Any]]:
+    """A small model, a timed one, and one of three times the size."""
+    return [
+        {"name": "small", "model_path": model_folder(tmp_path / "small", weights=100)},
+        TIMED,
+        {"name": "large", "model_path": model_folder(tmp_path / "large", weights=300)},
+    ]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where a GPU would be found; there is none yet."""
+    device = tmp_path / "nvidiactl"
+    monkeypatch.setattr(planning, "GPU_DEVICE", device)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return device
+
+
+def configured(*entries: Any) -> Config:
+    """A deployment of these models."""
+    return Config.model_validate({"models": entries})
+
+
+def with_cores(monkeypatch: pytest.MonkeyPatch, *cores: int) -> None:
+    """Pretend to run on these cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cores))
+
+
+def test_members_first_each_on_its_cores(
+    entries: list[dict[str, Any]], gpu: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_cores(monkeypatch, 8, 9, 10, 11)
+    config = configured(*entries)
+    ports = choose_ports(tmp_path, config.names, {})
+    launch = plan(config, ports, Programs(member="m:f", front_end="m:g", detokenizer="m:h"))
+    assert [(c.name, c.entry, c.member, c.cores) for c in launch.children] == [
+        ("small", "m:f", 0, (8,)),
+        ("fast", "m:f", 1, ()),
+        ("large", "m:f", 2, (9, 10, 11)),
+        ("front-end", "m:g", None, ()),
+        ("detokenizer", "m:h", None, ()),
+    ]
+    assert launch.shared
+    assert Config.model_validate_json(launch.config) == config
+
+
+def test_too_few_cores_are_not_pinned_and_said_so(
+    entries: list[dict[str, Any]],
+    gpu: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    with_cores(monkeypatch, 3)
+    assert planning.member_cores(configured(*entries)) == [(), (), ()]
+    assert "2 models share 1 cores: none is pinned" in caplog.text
+
+
+def test_imports_are_shared_unless_a_gpu_computes(
+    entries: list[dict[str, Any]], gpu: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = configured(*entries)
+    assert not uses_gpu(config)
+    assert uses_gpu(configured({**entries[0], "device": "cuda"}))
+    gpu.touch()
+    assert uses_gpu(config)
+    assert not uses_gpu(configured(TIMED))
+    assert not uses_gpu(configured({**entries[0], "device": "cpu"}))
+    launch = plan(config, choose_ports(tmp_path, config.names, {}), Programs())
+    assert not launch.shared
+    assert not any(child.cores for child in launch.children)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert not uses_gpu(config)

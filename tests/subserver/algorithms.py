@@ -1,0 +1,192 @@
+"""Routing algorithms that exercise what the built-in ones do not.
+
+Served as ``tests.subserver.algorithms:Name``. Except for `Wander`, they keep state, or
+send some; `members` are those they use, so that requests with fewer than all members exist.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
+
+HERE = __name__
+
+
+class Wander(RoutingScheduler):
+    """Goes to a random one of ``visits`` at every position, and keeps most tokens."""
+
+    def __init__(
+        self, members: Sequence[str], router_threshold: float | None = None, visits: Sequence[int] = ()
+    ) -> None:
+        super().__init__(members, router_threshold)
+        self.visits = tuple(visits) or tuple(range(len(members)))
+
+    def route(self, request: Request, step: Step) -> Decision:
+        to = self.visits[int(request.draw() * len(self.visits))]
+        keep = to == request.member or request.draw(1) < 0.6
+        return Decision(int(keep), to)
+
+
+@dataclass
+class Turn:
+    """How much longer a member keeps control, and a sum over all payloads so far."""
+
+    left: int = 1
+    total: int = 0
+
+
+class Bursts(RoutingScheduler):
+    """Each of ``visits`` in turn writes 1 to ``longest`` tokens.
+
+    The payload says how many, and carries a sum over everything written, so that a
+    payload lost, repeated or exchanged changes all that follows.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[str],
+        router_threshold: float | None = None,
+        visits: Sequence[int] = (),
+        longest: int = 5,
+    ) -> None:
+        super().__init__(members, router_threshold)
+        self.visits = tuple(visits) or tuple(range(len(members)))
+        self.longest = longest
+
+    def start(self, request: Request) -> Turn:
+        return Turn()
+
+    def receive(self, request: Request, payload: bytes) -> None:
+        if payload:
+            request.state.left, request.state.total = struct.unpack("<II", payload)
+
+    def route(self, request: Request, step: Step) -> Decision:
+        request.state.left -= 1
+        request.state.total = (request.state.total * 31 + step.tokens[0]) % 65521
+        if request.state.left > 0 or len(self.visits) == 1:
+            return Decision(1, request.member)
+        here = self.visits.index(request.member)
+        return Decision(1, self.visits[(here + 1) % len(self.visits)])
+
+    def send(self, request: Request, step: Step, decision: Decision) -> bytes:
+        total = request.state.total
+        return struct.pack("<II", 1 + total % self.longest, total)
+
+
+class Bounce(RoutingScheduler):
+    """Hands over ``hops`` times without a token, then commits one and stays where it is.
+
+    With two of ``visits`` every second hop returns to a member that has all tokens in KV.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[str],
+        router_threshold: float | None = None,
+        visits: Sequence[int] = (),
+        hops: int = 2,
+    ) -> None:
+        super().__init__(members, router_threshold)
+        self.visits = tuple(visits) or tuple(range(len(members)))
+        self.hops = hops
+
+    def start(self, request: Request) -> int:
+        return 0
+
+    def receive(self, request: Request, payload: bytes) -> None:
+        request.state = payload[0] if payload else 0
+
+    def route(self, request: Request, step: Step) -> Decision:
+        if request.state < self.hops and len(self.visits) > 1:
+            here = self.visits.index(request.member)
+            return Decision(0, self.visits[(here + 1) % len(self.visits)])
+        request.state = 0
+        return Decision(1, request.member)
+
+    def send(self, request: Request, step: Step, decision: Decision) -> bytes:
+        return bytes([request.state + 1])
+
+
+class Faulty(RoutingScheduler):
+    """Writes ``good`` tokens, then breaks the contract as ``fault`` says.
+
+    Faults: see `FAULTS`; ``on``: the member that is at fault (0 and 1 write in turn).
+    """
+
+    def __init__(
+        self,
+        members: Sequence[str],
+        router_threshold: float | None = None,
+        fault: str = "route raises",
+        on: int = 0,
+        good: int = 3,
+    ) -> None:
+        super().__init__(members, router_threshold)
+        if fault == "cannot be made":
+            raise RuntimeError("not today")
+        self.fault, self.on, self.good = fault, on, good
+
+    def _due(self, request: Request) -> bool:
+        return request.member == self.on and request.position >= self.good
+
+    def signals(self, member: int) -> Sequence[object]:  # type: ignore[override]
+        return ["entropy"] if self.fault == "signals are nonsense" and member == self.on else []
+
+    def start(self, request: Request) -> None:
+        if self.fault == "start raises" and request.member == self.on:
+            raise RuntimeError("no start")
+
+    def receive(self, request: Request, payload: bytes) -> None:
+        if self.fault == "receive raises" and self._due(request):
+            raise KeyError("no receive")
+
+    def route(self, request: Request, step: Step) -> Decision:
+        to = 1 - request.member
+        if self._due(request):
+            if self.fault == "route raises":
+                raise ZeroDivisionError("no route")
+            if self.fault in DECISIONS:
+                return DECISIONS[self.fault]
+        return Decision(1, to)
+
+    def send(self, request: Request, step: Step, decision: Decision) -> bytes:
+        if not self._due(request):
+            return b""
+        if self.fault == "send raises":
+            raise ValueError("no send")
+        return PAYLOADS.get(self.fault, b"")
+
+
+DECISIONS = {
+    "keeps more than there is": Decision(2, 0),
+    "keeps less than nothing": Decision(-1, 1),
+    "keeps a word": Decision("1", 1),  # type: ignore[arg-type]
+    "keeps a half": Decision(0.5, 1),  # type: ignore[arg-type]
+    "keeps a float": Decision(1.0, 1),  # type: ignore[arg-type]
+    "keeps None": Decision(None, 1),  # type: ignore[arg-type]
+    "goes to nobody": Decision(1, 99),
+    "goes to a name": Decision(1, "m1"),  # type: ignore[arg-type]
+    "goes to a float": Decision(1, 1.0),  # type: ignore[arg-type]
+    "goes outside its route": Decision(1, 2),
+    "repeats for ever": Decision(0, 0),
+    "decides nothing": None,
+    "decides a pair": (1, 1),
+}
+PAYLOADS = {
+    "sends too much": bytes(64 * 1024 + 1),
+    "sends text": "text",
+    "sends nothing at all": None,
+}
+FAULTS = [
+    "cannot be made",
+    "signals are nonsense",
+    "start raises",
+    "receive raises",
+    "route raises",
+    "send raises",
+    *DECISIONS,
+    *PAYLOADS,
+]

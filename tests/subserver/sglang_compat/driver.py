@@ -1,0 +1,80 @@
+"""Drives an engine as the loop does, one explicit step at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from tokenrouter.ipc.messages import Route, Sampling
+from tokenrouter.schedulers.signals import Signal
+from tokenrouter.subserver.engine import Engine, StepBatch, Visit, Work
+
+GREEDY = Sampling(max_new_tokens=64, temperature=0.0)
+
+
+class Driver:
+    """``visits`` are all it made; `release_all` frees those still resident."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.visits: list[Visit] = []
+        self._uids = itertools.count()
+
+    def visit(self, tokens: Sequence[int], sampling: Sampling = GREEDY) -> Visit:
+        visit = Visit(
+            uid=next(self._uids),
+            home=0,
+            prompt_length=len(tokens),
+            tokens=list(tokens),
+            sampling=sampling,
+            route=Route("single", (0,), 0),
+            counted=True,
+            eager=False,
+        )
+        self.visits.append(visit)
+        return visit
+
+    def step(self, work: Sequence[Work], signals: Sequence[Signal] = ()) -> StepBatch:
+        """Admit who is not resident, feed, and count the tokens as computed."""
+        for visit, _ in work:
+            self.admit(visit)
+        assert all(0 < n <= visit.pending for visit, n in work)
+        assert sum(n for _, n in work) <= self.engine.free_tokens()
+        batch = self.engine.step(work, signals)
+        for visit, n in work:
+            visit.computed += n
+        return batch
+
+    def admit(self, visit: Visit) -> None:
+        if not visit.resident:
+            assert self.engine.admit(visit)
+            visit.resident = True
+            assert visit.computed < visit.length
+
+    def write(self, visits: Sequence[Visit], count: int) -> None:
+        """Each visit writes ``count`` tokens, all in one batch per token."""
+        for visit in visits:
+            self.admit(visit)
+        for _ in range(count):
+            batch = self.step([(visit, visit.pending) for visit in visits])
+            for visit, token in zip(visits, batch.tokens, strict=True):
+                visit.tokens.append(token)
+
+    def truncate(self, visit: Visit, length: int) -> None:
+        self.engine.truncate(visit, length)
+        visit.computed = length
+
+    def release(self, visit: Visit) -> None:
+        self.engine.release(visit)
+        visit.resident = False
+        visit.computed = 0
+
+    def release_all(self) -> None:
+        for visit in self.visits:
+            if visit.resident:
+                self.release(visit)
+
+
+def output(visit: Visit) -> list[int]:
+    """What was written after the prompt."""
+    return visit.tokens[visit.prompt_length :]

@@ -1,0 +1,363 @@
+"""One member's loop: what it does in which order, how long it sleeps, what it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.subserver.builders import FakeEngine, make_roster, make_submit, route
+from tokenrouter.errors import ChannelError
+from tokenrouter.ipc.messages import (
+    FRONT_END,
+    Abort,
+    Admitted,
+    Blocked,
+    Close,
+    Commit,
+    Failed,
+    HandOver,
+    Inspect,
+    Live,
+    MemberState,
+    Message,
+    Open,
+    Output,
+    Sampling,
+)
+from tokenrouter.schedulers.signals import Entropy, TopProbability
+from tokenrouter.subserver.batching import Limits, Rules
+from tokenrouter.subserver.loop import MIN_WAIT_S, Subserver
+
+PROMPT = [101, 102, 103]
+
+
+class Done(Exception):
+    """The scripted arrivals are over."""
+
+
+@dataclass
+class Script:
+    """Links that deliver what was fed to them and write down every call."""
+
+    arrivals: list[tuple[int, Message]] = field(default_factory=list)
+    log: list[tuple[object, ...]] = field(default_factory=list)
+    pending: list[tuple[object, ...]] = field(default_factory=list)
+
+    def poll(self, timeout: float | None) -> Iterable[tuple[int, Message]]:
+        self.log.append(("poll", timeout))
+        arrivals, self.arrivals = self.arrivals, []
+        yield from arrivals
+
+    def post(self, member: int, message: Message) -> None:
+        self.pending.append((member, message))
+
+    def flush(self) -> None:
+        self.log += [("to", *each) for each in self.pending]
+        self.pending = []
+
+    def emit(self, outputs: Sequence[Output | MemberState]) -> None:
+        self.log.append(("emit", *outputs))
+
+    def dropped(self) -> dict[str, int]:
+        return {"stale": 2}
+
+
+class Member:
+    """Member ``me`` of three, its links, its engine and its clock."""
+
+    def __init__(
+        self,
+        thresholds: Sequence[int] = (1, 1, 1),
+        *,
+        me: int = 0,
+        max_wait: float | None = None,
+        limits: Limits = Limits(16, 64),
+        engine: FakeEngine | None = None,
+        eager: bool = False,
+    ) -> None:
+        self.now = 100.0
+        self.links = Script()
+        self.engine = engine or FakeEngine()
+        roster = make_roster(3, eos_ids=[(199,)] * 3)
+        self.loop = Subserver(
+            me, ("a", "b", "c"), roster, self.engine, self.links,
+            Rules(tuple(thresholds), limits, max_wait), lambda ids: "", eager, lambda: self.now,
+        )  # fmt: skip
+
+    def turn(self, *arrivals: tuple[int, Message]) -> list[tuple[object, ...]]:
+        """One iteration; returns what the links were asked, the poll left out."""
+        self.links.arrivals += arrivals
+        start = len(self.links.log)
+        self.loop.receive()
+        if work := self.loop.launch():
+            self.loop.complete(work, self.loop.step(work))
+        assert not self.links.pending, "messages were not flushed"
+        return [entry for entry in self.links.log[start:] if entry[0] != "poll"]
+
+    @property
+    def timeout(self) -> float | None:
+        """What the last poll was ready to wait."""
+        return next(entry[1] for entry in reversed(self.links.log) if entry[0] == "poll")
+
+    def arrive(self, uid: int = 1, **options: object) -> list[tuple[int, Message]]:
+        """Open and HandOver of a visit whose home is member 2."""
+        to = route(2, 0, home=2, **options)  # type: ignore[arg-type]
+        return [
+            (2, Open(uid, PROMPT, Sampling(8), to, False)),
+            (2, HandOver(uid, 4, 3, [110], 0)),
+        ]
+
+
+def everyone(**options: object) -> object:
+    return route(0, 1, 2, **options)  # type: ignore[arg-type]
+
+
+def test_a_request_of_this_home_runs_and_is_streamed():
+    member = Member()
+    to = route(0)
+    told = member.turn((FRONT_END, make_submit(1, to=to)))
+    assert told[:2] == [("to", 1, Live(0, 1, 3)), ("to", 2, Live(0, 1, 3))]
+    assert member.engine.calls == [("admit", 1), ("step", [(1, 3)], ())]
+    assert told[2:4] == [("to", 1, Live(0, 1, 4)), ("to", 2, Live(0, 1, 4))]
+    kind, output = told[4]
+    assert (kind, output.tokens) == ("emit", [100])  # type: ignore[attr-defined]
+    assert len(told) == 5
+
+
+def test_peers_hear_before_the_detokenizer():
+    member = Member()
+    path = "tests.subserver.algorithms:Wander"
+    member.turn((FRONT_END, make_submit(1, to=route(0, 1, algorithm=path, args={"visits": [1]}))))
+    kinds = [entry[0] for entry in member.links.log]
+    assert "emit" not in kinds or kinds.index("emit") > kinds.index("to")
+    to = [entry[1:] for entry in member.links.log if entry[0] == "to" and entry[1] == 1]
+    handed = [type(message).__name__ for _, message in to]
+    assert handed == ["Live", "Open", "HandOver"] or handed == ["Live", "Open", "HandOver", "Live"]
+
+
+def test_a_visitor_commits_to_its_home():
+    member = Member()
+    told = member.turn(*member.arrive())
+    assert told == [("to", 2, Commit(1, 4, 4, [100]))]
+    assert member.turn() == [("to", 2, Commit(1, 4, 5, [100]))]
+
+
+def test_a_visitor_that_goes_on_elsewhere_tells_its_home_only():
+    member = Member()
+    told = member.turn(*member.arrive(algorithm="cascade", router_threshold=1.0))
+    # The fake engine's top probability is 0.5, which is not sure enough.
+    assert told == [("to", 2, HandOver(1, 4, 4, [], 1))] or "Failed" in str(told)
+
+
+def test_a_broken_visitor_tells_its_home_and_does_nothing_more():
+    member = Member()
+    (told,) = member.turn(*member.arrive(algorithm="random"))
+    assert told[1] == 2 and isinstance(told[2], Failed)
+    assert told[2].status == 500
+    assert "3 are configured" in told[2].message
+    assert member.turn() == []
+    assert member.turn((2, Close(1))) == []
+    assert len(member.loop.visits) == 0
+
+
+def test_signals_are_computed_once_for_those_who_declared_them():
+    member = Member()
+    member.turn(
+        *member.arrive(1),
+        *member.arrive(2, algorithm="cascade", router_threshold=0.1),
+        *member.arrive(3, algorithm="cascade", router_threshold=0.2),
+    )
+    (step,) = [call for call in member.engine.calls if call[0] == "step"]
+    assert step[2] == (TopProbability(),)
+    assert Entropy() not in step[2]
+
+
+def test_it_sleeps_without_limit_when_nobody_waits():
+    member = Member()
+    member.turn()
+    assert member.timeout == 0.0, "the first look does not wait"
+    member.turn()
+    assert member.timeout is None
+
+
+def test_it_does_not_sleep_between_steps():
+    member = Member()
+    member.turn(*member.arrive())
+    member.turn()
+    assert member.timeout == 0.0
+
+
+def counted(uid: int) -> tuple[int, Message]:
+    return FRONT_END, make_submit(uid, to=everyone())  # type: ignore[arg-type]
+
+
+def test_a_visit_below_the_threshold_waits_and_is_launched_when_overdue():
+    member = Member((3, 1, 1), max_wait=5.0)
+    member.turn((1, Live(9, 9, 90)), counted(1))
+    assert member.engine.calls == []
+    member.now += 2.0
+    member.turn()
+    assert member.timeout == pytest.approx(3.0)
+    assert member.engine.calls == []
+    assert member.loop.stats.expired_waits == 0
+    member.now += 3.0
+    member.turn()
+    assert member.timeout == 0.0
+    assert [call[0] for call in member.engine.calls] == ["admit", "step"]
+    assert member.loop.stats.expired_waits == 1
+
+
+def test_a_threshold_that_is_reached_forces_nothing():
+    member = Member((2, 1, 1), max_wait=5.0)
+    member.turn((1, Live(9, 9, 90)), counted(1))
+    member.now += 3.0
+    member.turn(counted(2))
+    assert member.engine.calls[-1][1] == [(1, 3), (2, 3)]
+    assert member.loop.stats.expired_waits == 0
+
+
+def test_the_wait_is_ten_steps_and_at_least_a_second():
+    member = Member((3, 1, 1))
+    member.turn((1, Live(9, 9, 90)), counted(1))
+    member.turn()
+    assert member.timeout == pytest.approx(MIN_WAIT_S)
+    member.loop.stats.stepped(1, 0.5)
+    member.turn()
+    assert member.timeout == pytest.approx(5.0)
+
+
+def test_fewer_live_requests_anywhere_lower_the_threshold_at_once():
+    member = Member((3, 1, 1))
+    member.turn((1, Live(9, 9, 90)), counted(1))
+    assert member.engine.calls == []
+    member.turn((1, Live(1, 9, 90)))
+    assert member.engine.calls == []
+    member.turn((1, Live(0, 8, 80)))
+    assert member.engine.calls[-1][0] == "step"
+
+
+def test_live_is_told_when_it_changes_and_not_otherwise():
+    member = Member()
+    told = member.turn(counted(1))
+    lives = [message for kind, to, message in told if kind == "to" and to == 1]  # type: ignore[misc]
+    assert lives == [Live(1, 1, 3), Live(1, 1, 4)]
+    told = member.turn((FRONT_END, Abort(1)))
+    assert [message for kind, *rest in told if kind == "to" for message in rest[1:]] == [
+        Live(0, 0, 0)
+    ] * 2
+    assert member.turn() == []
+
+
+def test_a_visit_without_memory_is_told_blocked_and_admitted():
+    engine = FakeEngine(pool_tokens=8)
+    member = Member(engine=engine)
+    assert member.turn(*member.arrive(1)) == [("to", 2, Commit(1, 4, 4, [100]))]
+    told = member.turn(*member.arrive(2))
+    # 4 + 1 of 8 tokens are held by the older visit, and the younger one needs 4.
+    assert ("to", 2, Blocked(2)) in told
+    assert ("to", 2, Commit(1, 4, 5, [100])) in told
+    assert not any(isinstance(entry[2], Admitted) for entry in member.turn())
+    told = member.turn((2, Close(1)))
+    assert told == [("to", 2, Admitted(2)), ("to", 2, Commit(2, 4, 4, [100]))]
+
+
+def test_a_blocked_visit_that_is_closed_is_forgotten():
+    engine = FakeEngine(pool_tokens=8)
+    member = Member(engine=engine)
+    member.turn(*member.arrive(1))
+    member.turn(*member.arrive(2))
+    member.turn((2, Close(2)), (2, Close(1)))
+    assert member.turn() == []
+    assert member.timeout is None
+    assert (engine.free, engine.slots) == (8, engine.max_visits)
+
+
+def test_the_prompt_is_computed_before_control_comes_only_if_asked():
+    for eager in (False, True):
+        member = Member(limits=Limits(16, 1))
+        member.turn((2, Open(1, PROMPT, Sampling(8), route(2, 0, home=2), eager)))
+        fed = [call[1] for call in member.engine.calls if call[0] == "step"]
+        assert fed == ([[(1, 2)]] if eager else [])
+        member.turn()
+        member.turn()
+        fed = [call[1] for call in member.engine.calls if call[0] == "step"]
+        assert fed == ([[(1, 2)], [(1, 1)]] if eager else []), "then there is nothing left to do"
+
+
+def test_early_work_without_memory_is_given_up():
+    engine = FakeEngine(pool_tokens=5)
+    member = Member(engine=engine)
+    member.turn(*member.arrive(1))
+    told = member.turn((2, Open(2, PROMPT, Sampling(8), route(2, 0, home=2), True)))
+    assert not any(isinstance(entry[2], Blocked) for entry in told)
+    visit = member.loop.visits.get(2)
+    assert visit is not None and not visit.eager and not visit.blocked
+
+
+def test_inspection_reports_what_the_member_holds():
+    member = Member((2, 1, 1))
+    member.turn((1, Live(3, 3, 30)), counted(1), *member.arrive(7), (2, Close(8)))
+    (told,) = member.turn((FRONT_END, Inspect(5)))[-1:]
+    state = next(each for each in told[1:] if isinstance(each, MemberState))
+    assert (state.ticket, state.member) == (5, 0)
+    assert (state.visits, state.requests, state.live, state.threshold) == (2, 1, 4, 2)
+    assert (state.pool_tokens, state.free_tokens) == (1000, 1000 - 3 - 4 - 0)
+    assert state.batches == {2: 1}
+    assert (state.expired_waits, state.evictions, state.stale) == (0, 0, 1)
+    assert state.dropped == {"stale": 2}
+
+
+@pytest.mark.parametrize("message", ["output", "state"])
+def test_what_only_a_detokenizer_receives_is_a_broken_link(message: str):
+    member = Member()
+    member.turn((FRONT_END, make_submit(1, to=route(0))))
+    emitted = member.links.log[-1][1]
+    if message == "state":
+        emitted = member.loop._state(1)
+    with pytest.raises(ChannelError, match="member 1 sent"):
+        member.turn((1, emitted))  # type: ignore[arg-type]
+
+
+def test_a_hand_over_to_a_home_is_told_from_one_to_a_visitor():
+    """Both are `HandOver`: the home's requests are its own, the others only visit."""
+    member = Member()
+    path = "tests.subserver.algorithms:Wander"
+    to = route(0, 1, algorithm=path, args={"visits": [1]})
+    member.turn((FRONT_END, make_submit(1, to=to)), *member.arrive(9))
+    member.turn((1, HandOver(1, 2, member.loop.home.live.tokens, [150], 0)))
+    assert member.loop.home.stale == 0
+    assert len(member.loop.visits) == 2
+
+
+def test_run_repeats_the_three_stages_until_a_link_breaks():
+    member = Member()
+    arrivals = [[], member.arrive(), [], []]
+
+    def poll(timeout: float | None) -> Iterable[tuple[int, Message]]:
+        if not arrivals:
+            raise Done
+        yield from arrivals.pop(0)
+
+    member.links.poll = poll  # type: ignore[method-assign]
+    with pytest.raises(Done):
+        member.loop.run()
+    commits = [entry[2] for entry in member.links.log if entry[0] == "to"]
+    assert commits == [Commit(1, 4, 4 + i, [100]) for i in range(3)]
+
+
+def test_step_times_are_counted():
+    member = Member()
+    plain = member.engine.step
+
+    def slow(work, signals):  # type: ignore[no-untyped-def]
+        member.now += 0.25 * len(work)
+        return plain(work, signals)
+
+    member.engine.step = slow  # type: ignore[method-assign]
+    member.turn(*member.arrive(1))
+    member.turn(*member.arrive(2))
+    assert member.loop.stats.batches == {1: 1, 2: 1}
+    assert member.loop.stats.longest_step == pytest.approx(0.5)
+    assert member.loop.stats.step_ms == pytest.approx(375.0)

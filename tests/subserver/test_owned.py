@@ -1,0 +1,75 @@
+"""One request as its home knows it."""
+
+from __future__ import annotations
+
+from tests.subserver.builders import make_submit, route
+from tokenrouter.ipc.messages import Sampling
+from tokenrouter.subserver.finish import FinishRule, aborted
+from tokenrouter.subserver.owned import Owned
+
+PROMPT = [101, 102, 103, 104, 105, 106, 107]
+
+
+def owned(limit: int = 9, **options: object) -> Owned:
+    sampling = Sampling(limit, skip_special_tokens=False, no_stop_trim=True)
+    submit = make_submit(1, PROMPT, to=route(**options), sampling=sampling)  # type: ignore[arg-type]
+    return Owned(submit, FinishRule(sampling, {199}, lambda ids: ""), members=3)
+
+
+def test_nothing_is_appended_past_the_finish():
+    request = owned()
+    assert request.append(0, [110, 111]) is None
+    assert request.append(1, [112, 199, 113]) == {"type": "stop", "matched": 199}
+    assert request.tokens == [*PROMPT, 110, 111, 112, 199]
+    assert request.writers == [0, 0, 1, 1]
+
+
+def test_a_full_request_takes_no_token():
+    request = owned(limit=0)
+    assert request.append(0, [110]) == {"type": "length", "length": 0}
+    assert request.append(0, []) == {"type": "length", "length": 0}
+    assert request.writers == []
+
+
+def test_a_cut_takes_back_tokens_writers_and_what_members_know():
+    request = owned()
+    request.known = {0: 11, 1: 8}
+    request.append(0, [110, 111])
+    request.append(1, [112, 113])
+    request.cut(9)
+    assert request.tokens == [*PROMPT, 110, 111]
+    assert (request.writers, request.known) == ([0, 0], {0: 9, 1: 8})
+    assert request.output(None, 0).member_tokens == [2, 0, 0]
+    request.cut(9)
+    assert len(request.tokens) == 9
+
+
+def test_each_output_holds_what_is_new():
+    request = owned(token_models=True)
+    request.append(0, [110])
+    first = request.output(None, 2)
+    assert (first.rid, first.tokens, first.token_models, first.finish) == ("r1", [110], [0], None)
+    assert first.context == PROMPT[-5:]
+    assert (first.prompt_tokens, first.completion_tokens, first.cached_tokens) == (7, 1, 2)
+    assert (first.skip_special_tokens, first.spaces_between_special_tokens) == (False, True)
+    assert first.no_stop_trim
+    request.append(2, [111, 112])
+    request.hand_overs = 4
+    last = request.output(aborted("gone"), 2)
+    assert (last.tokens, last.token_models, last.context) == ([111, 112], [2, 2], None)
+    assert (last.completion_tokens, last.member_tokens, last.hand_overs) == (3, [1, 0, 2], 4)
+    assert last.finish == {"type": "abort", "message": "gone"}
+    assert request.output(None, 2).tokens == []
+
+
+def test_the_context_waits_for_the_first_token():
+    request = owned()
+    assert request.output(None, 0).context == PROMPT[-5:]
+    request.append(0, [110])
+    assert request.output(None, 0).context == PROMPT[-5:]
+
+
+def test_writers_are_told_only_when_asked_for():
+    request = owned()
+    request.append(0, [110])
+    assert request.output(None, 0).token_models is None

@@ -1,0 +1,159 @@
+"""The command line: from flags to a configuration, and from errors to exit statuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.configuration.folders import model_folder
+from tokenrouter import __version__, cli, supervisor
+from tokenrouter.config import Config
+from tokenrouter.configuration.sources import DEMO_MODELS
+from tokenrouter.errors import StartupError
+from tokenrouter.processes import logs
+
+pytestmark = pytest.mark.timeout(20)
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Config]:
+    """Configurations that were served, instead of serving them; works in ``tmp_path``."""
+    configs: list[Config] = []
+
+    def serve(config: Config, announce: Callable[[str], None], **options: Any) -> int:
+        configs.append(config)
+        announce("http://127.0.0.1:30000")
+        return 0
+
+    monkeypatch.setattr(supervisor, "serve", serve)
+    monkeypatch.setattr(logs, "set_up", lambda process, level: None)
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        model_folder(tmp_path / name)
+    return configs
+
+
+def run(*arguments: str) -> int:
+    """The exit status of a command line."""
+    with pytest.raises(SystemExit) as status:
+        cli.main(arguments)
+    return int(status.value.code or 0)
+
+
+def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Path) -> None:
+    flags = (
+        "serve --model small=one --model large=two --threshold small=1 large=3"
+        ' --algorithm cascade --router-threshold 0.45 --algorithm-args {"thresholds":[0.5]}'
+        " --served-name routed --prefill eager --host 0.0.0.0 --port 0 --seed 7 --max-wait-ms 5.5"
+        " --socket-dir s --member-port small.nccl=4001 large.peer=ipc:///p --log-level error"
+    )
+    assert run(*flags.split()) == 0
+    [config] = served
+    assert [(m.name, m.model_path, m.threshold) for m in config.models] == [
+        ("small", tmp_path / "one", 1),
+        ("large", tmp_path / "two", 3),
+    ]
+    assert config.model_dump(exclude={"models"}) == {
+        "served_name": "routed",
+        "algorithm": "cascade",
+        "algorithm_args": {"thresholds": [0.5]},
+        "router_threshold": 0.45,
+        "prefill": "eager",
+        "host": "0.0.0.0",
+        "port": 0,
+        "ports": {"small": {"nccl": 4001}, "large": {"peer": "ipc:///p"}},
+        "socket_dir": tmp_path / "s",
+        "seed": 7,
+        "max_wait_ms": 5.5,
+        "log_level": "error",
+    }
+
+
+def test_flags_change_a_file(served: list[Config], tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text("port: 1\nmodels: [{name: small, model_path: one}]")
+    assert run("serve", "--config", "f.yaml", "--threshold", "small=4", "--port", "30001") == 0
+    assert (served[0].port, served[0].models[0].threshold) == (30001, 4)
+
+
+def test_the_demo(served: list[Config], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("serve", "--demo", "--port", "0") == 0
+    config = served[0]
+    assert [model.model_path for model in config.models] == [
+        DEMO_MODELS / "small",
+        DEMO_MODELS / "large",
+    ]
+    assert (config.served_name, config.algorithm, config.router_threshold) == (
+        "demo",
+        "entropy",
+        0.45,
+    )
+    said = capsys.readouterr().out
+    assert said.startswith("serving demo at http://127.0.0.1:30000\n")
+    assert "curl http://127.0.0.1:30000/v1/chat/completions" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("serve", "models: none configured"),
+        ("serve --config none.yaml", "--config: cannot read none.yaml: No such file"),
+        ("serve --demo --config f.yaml", "--demo: brings its own configuration"),
+        ("serve --model one", "--model: wants NAME=PATH, got 'one'"),
+        ("serve --model a=one --threshold b=1", "--threshold: no model named 'b'; models are a"),
+        ("serve --model a=one --threshold a=x", "models.a.threshold: input should be a valid int"),
+        ("serve --model a=one --member-port nccl=1", "wants NAME.PORT=VALUE, got nccl=1"),
+        ("serve --model a=one --algorithm-args {", "--algorithm-args: not JSON"),
+        ("serve --model a=one --algorithm-args 1", "--algorithm-args: wants a JSON object"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line_and_status_2(
+    served: list[Config], capsys: pytest.CaptureFixture[str], arguments: str, message: str
+) -> None:
+    assert run(*arguments.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tokenrouter: error: ")
+    assert message in said
+    assert said.count("\n") == 1
+    assert not served
+
+
+def test_a_failed_start_is_status_1(
+    served: list[Config], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: Any) -> int:
+        raise StartupError("large: out of memory")
+
+    monkeypatch.setattr(supervisor, "serve", fail)
+    assert run("serve", "--model", "a=one") == 1
+    assert capsys.readouterr().err == "tokenrouter: error: large: out of memory\n"
+
+
+def test_the_status_of_the_supervisor_is_ours(
+    served: list[Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "serve", lambda config, announce: 1)
+    assert run("serve", "--model", "a=one") == 1
+
+
+def test_both_ways_to_call_it() -> None:
+    version = [sys.executable, "-c", "from tokenrouter.cli import main; main()", "--version"]
+    assert subprocess.check_output(version, text=True) == f"tokenrouter {__version__}\n"
+    server = [sys.executable, "-m", "tokenrouter.launch_server", "--model", "one"]
+    result = subprocess.run(server, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "tokenrouter: error: --model: wants NAME=PATH, got 'one'\n"
+
+
+def test_it_starts_without_what_it_does_not_need() -> None:
+    script = (
+        "import sys, tokenrouter.cli;"
+        "print([m for m in ('torch', 'sglang', 'pydantic', 'httpx', 'zmq') if m in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"

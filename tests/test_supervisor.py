@@ -1,0 +1,241 @@
+"""Start, watch and stop, with fake children: nothing is loaded, everything is forked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.processes.fakes import programs
+from tokenrouter import supervisor
+from tokenrouter.config import Config
+from tokenrouter.errors import ConfigError, StartupError
+from tokenrouter.processes import plan
+from tokenrouter.supervisor import serve
+
+pytestmark = pytest.mark.timeout(30)
+
+CHILDREN = ("small", "large", "front-end", "detokenizer")
+MODELS = [
+    {"name": "small", "engine": "timed", "step_ms": 1},
+    {"name": "large", "engine": "timed", "step_ms": 2, "threshold": 2},
+]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """Two timed members on any free port, with sockets in a known place."""
+    return Config.model_validate({"models": MODELS, "port": 0, "socket_dir": tmp_path / "s"})
+
+
+def pids(config: Config) -> dict[str, int]:
+    """Process ids that the fakes left behind."""
+    assert config.socket_dir
+    return {name: int((config.socket_dir / f"{name}.pid").read_text()) for name in CHILDREN}
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def stop_self(url: str) -> None:
+    """An announcement that ends the deployment."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_serves_until_it_is_asked_to_stop(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    seen: dict[str, int] = {}
+    urls: list[str] = []
+
+    def announce(url: str) -> None:
+        urls.append(url)
+        seen.update(pids(config))
+        titles = [Path(f"/proc/{pid}/cmdline").read_text().strip("\0") for pid in seen.values()]
+        assert titles == [f"tokenrouter::{name}" for name in seen]
+        stop_self(url)
+
+    assert serve(config, announce, programs()) == 0
+    assert urls[0].startswith("http://127.0.0.1:")
+    assert not urls[0].endswith(":0")
+    assert not any(alive(pid) for pid in seen.values())
+    assert not Path(str(config.socket_dir)).exists()
+    assert "member 'large': timed, threshold 2, pool of 1001 tokens" in caplog.text
+    assert "ready in" in caplog.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_other_stop_signals(config: Config, number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    assert serve(config, lambda url: os.kill(os.getpid(), number), programs()) == 0
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        ("without_weights", "large: its weights are missing; download them"),
+        ("buggy", "large: ZeroDivisionError: a bug"),
+        ("killed", "large died (killed by SIGKILL; the machine may be out of memory)"),
+        ("odd_vocabulary", "models: small and large loaded different vocabularies"),
+        ("tiny", "models.large.threshold: 2 visits can never wait here: it holds 1 visits"),
+        ("missing", "has no attribute 'missing'"),
+    ],
+)
+def test_a_member_that_cannot_start_is_the_error(config: Config, member: str, message: str) -> None:
+    with pytest.raises(StartupError) as error:
+        serve(config, stop_self, programs(member=member))
+    assert message in str(error.value)
+    assert not Path(str(config.socket_dir)).exists()
+
+
+def test_imports_that_fail_are_the_error(config: Config) -> None:
+    with pytest.raises(StartupError, match="ImportError: no module named 'half"):
+        serve(config, stop_self, programs(prepare="broken_import"))
+
+
+def test_a_start_that_never_ends_names_who_is_missing(config: Config) -> None:
+    with pytest.raises(StartupError, match="takes too long; still waiting for front-end"):
+        serve(config, stop_self, programs(front_end="slow"), start_limit_s=1.0)
+
+
+def test_a_stop_while_starting(config: Config) -> None:
+    threading.Timer(0.5, stop_self, [""]).start()
+    assert serve(config, stop_self, programs(front_end="slow")) == 0
+
+
+@pytest.mark.parametrize("victim", CHILDREN)
+def test_a_death_ends_everything(
+    config: Config, victim: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: dict[str, int] = {}
+
+    def announce(url: str) -> None:
+        seen.update(pids(config))
+        os.kill(seen[victim], signal.SIGKILL)
+
+    assert serve(config, announce, programs()) == 1
+    assert f"{victim} died (killed by SIGKILL" in caplog.text
+    assert not any(alive(pid) for pid in seen.values())
+
+
+def test_the_death_of_the_zygote_ends_everything(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: dict[str, int] = {}
+
+    def announce(url: str) -> None:
+        seen.update(pids(config))
+        status = Path(f"/proc/{seen['small']}/stat").read_text()
+        os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+    assert serve(config, announce, programs()) == 1
+    assert "the zygote died (killed by SIGKILL" in caplog.text
+    wait_until_dead(list(seen.values()))
+
+
+@pytest.mark.parametrize("second_signal", [False, True])
+def test_children_that_do_not_end_are_killed(
+    config: Config, monkeypatch: pytest.MonkeyPatch, second_signal: bool
+) -> None:
+    monkeypatch.setattr(supervisor, "STOP_LIMIT_S", 20.0 if second_signal else 0.2)
+    seen: dict[str, int] = {}
+
+    def announce(url: str) -> None:
+        seen.update(pids(config))
+        stop_self(url)
+        if second_signal:
+            threading.Timer(0.2, stop_self, [url]).start()
+
+    start = time.monotonic()
+    assert serve(config, announce, programs(member="stubborn")) == 0
+    assert time.monotonic() - start < 10
+    wait_until_dead(list(seen.values()))
+
+
+def test_no_orphan_when_the_supervisor_is_killed(config: Config) -> None:
+    script = (
+        "import sys; from tokenrouter.config import Config;"
+        "from tokenrouter.supervisor import serve; from tests.processes.fakes import programs;"
+        "serve(Config.model_validate_json(sys.argv[1]), lambda url: print(url, flush=True),"
+        " programs())"
+    )
+    command = [sys.executable, "-c", script, config.model_dump_json()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("http://")
+        seen = list(pids(config).values())
+        assert all(alive(pid) for pid in seen)
+        process.kill()
+    wait_until_dead(seen)
+
+
+def wait_until_dead(processes: list[int], limit_s: float = 5.0) -> None:
+    """Wait for the kernel to say that each is gone."""
+    deadline = time.monotonic() + limit_s
+    for pid in processes:
+        descriptor = open_pid(pid)
+        if descriptor is None:
+            continue
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        gone = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        os.close(descriptor)
+        assert gone, f"process {pid} outlives its supervisor"
+
+
+def open_pid(pid: int) -> int | None:
+    """A descriptor that is readable when the process is dead; None if it is reaped."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def test_a_port_in_use_is_refused(config: Config) -> None:
+    def announce(url: str) -> None:
+        port = int(url.rpartition(":")[2])
+        taken = config.model_copy(update={"port": port, "socket_dir": None})
+        with_listener(port, lambda: serve(taken, stop_self, programs()))
+        stop_self(url)
+
+    assert serve(config, announce, programs()) == 0
+
+
+def with_listener(port: int, action: Callable[[], int]) -> None:
+    """Expect a refusal while ``port`` is taken."""
+    refusal = f"cannot listen on 127.0.0.1:{port}: Address"
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(ConfigError, match=refusal):
+        action()
+
+
+def test_a_second_deployment_cannot_share_the_socket_directory(config: Config) -> None:
+    def announce(url: str) -> None:
+        with pytest.raises(ConfigError, match="socket_dir: another deployment uses"):
+            serve(config, stop_self, programs())
+        stop_self(url)
+
+    assert serve(config, announce, programs()) == 0
+
+
+def test_without_shared_imports_every_child_makes_its_own(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "uses_gpu", lambda config: True)
+    assert serve(config, stop_self, programs()) == 0
+    with pytest.raises(StartupError, match=r"^(small|large|front-end|detokenizer): ImportError"):
+        serve(config, stop_self, programs(prepare="broken_import"))

@@ -1,0 +1,95 @@
+"""Whether a folder holds a model that SGLang can load, judged from its small files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenrouter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tokenrouter.config import ModelConfig
+
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+CONTEXT_KEYS = (
+    "max_sequence_length",
+    "seq_length",
+    "max_seq_len",
+    "model_max_length",
+    "max_position_embeddings",
+)
+"""Where SGLang looks for a model's longest context, in this order."""
+
+
+def check(model: ModelConfig) -> None:
+    """Look at what does not need loading.
+
+    Raises:
+        ConfigError: no model there, or its context is shorter than ``context_length``.
+    """
+    field, path = f"models.{model.name}.model_path", model.model_path
+    if path is None:
+        return
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise ConfigError(
+            f"{field}: {path} {what}; give the folder of a downloaded model "
+            "(huggingface-cli download MODEL --local-dir FOLDER)"
+        )
+    if not (path / "config.json").is_file():
+        raise ConfigError(f"{field}: {path} has no config.json, so it is not a model folder")
+    settings = read_json(path / "config.json")
+    if not weight_bytes(path) and model.sglang.get("load_format") != "dummy":
+        raise ConfigError(
+            f"{field}: {path} holds no weights; download them, or set load_format: dummy "
+            "for random ones"
+        )
+    longest = context_length(settings)
+    if model.context_length is not None and model.context_length > longest:
+        raise ConfigError(
+            f"models.{model.name}.context_length: {model.context_length} is more than the "
+            f"{longest} tokens this model was made for; lower it"
+        )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        ConfigError: it cannot be read, or holds no object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}; download it again") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: not a JSON object; download it again")
+    return content
+
+
+def weight_bytes(folder: Path) -> int:
+    """Size of the weight files: what members' needs are compared by."""
+    return sum(file.stat().st_size for pattern in WEIGHTS for file in folder.glob(pattern))
+
+
+def context_length(settings: dict[str, Any]) -> int:
+    """The longest context of a model, from its ``config.json``, as SGLang computes it."""
+    settings = settings.get("text_config", settings)
+    scaling = settings.get("rope_scaling") or {}
+    kind = scaling.get("rope_type")
+    stated = "original_max_position_embeddings" in scaling or kind == "llama3"
+    factor = 1 if stated else scaling.get("factor", 1)
+    for key in CONTEXT_KEYS:
+        if settings.get(key) is not None:
+            return int(factor * settings[key])
+    return 2048
+
+
+def chat_template(folder: Path) -> str:
+    """The template in a model folder; empty if it has none."""
+    if (path := folder / "chat_template.jinja").is_file():
+        return path.read_text(encoding="utf-8")
+    if (path := folder / "tokenizer_config.json").is_file():
+        return str(read_json(path).get("chat_template") or "")
+    return ""

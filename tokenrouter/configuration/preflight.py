@@ -1,0 +1,112 @@
+"""What can be checked of a configuration without starting anything."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokenrouter.configuration import model_folder, vocabulary
+from tokenrouter.errors import ConfigError
+from tokenrouter.ipc.ports import choose_ports
+from tokenrouter.schedulers import registry
+
+if TYPE_CHECKING:
+    from tokenrouter.config import Config
+
+MAX_SOCKET_PATH = 107
+"""Bytes of a UNIX socket's path (108 with its final zero)."""
+
+logger = logging.getLogger(__name__)
+
+
+def check(config: Config) -> None:
+    """Everything that neither binds the HTTP port nor loads a model.
+
+    Raises:
+        ConfigError: it cannot be served; the message names the field and the remedy.
+    """
+    registry.create(config.algorithm, config.names, config.router_threshold, config.algorithm_args)
+    for model in config.models:
+        _check_served(model.name, model.tp_size)
+        model_folder.check(model)
+    vocabulary.check(config.models)
+    _compare_chat_templates(config)
+    _check_ports(config)
+    if config.socket_dir is not None:
+        check_socket_paths(config.socket_dir, config.names)
+
+
+def check_port(host: str, port: int) -> int:
+    """Make sure that the HTTP server can listen; its port (0 has become a free one).
+
+    Raises:
+        ConfigError: the address is taken, not allowed, or not of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ConfigError(f"host: {host!r} is not an address: {error.strerror}") from error
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen(1)
+            return int(probe.getsockname()[1])
+        except OSError as error:
+            raise ConfigError(
+                f"port: cannot listen on {host}:{port}: {error.strerror}; stop what uses it, or "
+                "choose another with --port (0: any free one)"
+            ) from error
+
+
+def check_socket_paths(directory: Path, names: tuple[str, ...]) -> None:
+    """Make sure that the longest socket path fits.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    longest = max((f"{name}.metrics.sock" for name in (*names, "supervisor")), key=len)
+    length = len(os.fsencode(directory / longest))
+    if length > MAX_SOCKET_PATH:
+        raise ConfigError(
+            f"socket_dir: {directory / longest} has {length} bytes, and a UNIX socket's path "
+            f"{MAX_SOCKET_PATH} at most; set a shorter --socket-dir"
+        )
+
+
+def _check_served(name: str, tp_size: int) -> None:
+    if tp_size != 1:
+        raise ConfigError(
+            f"models.{name}.tp_size: {tp_size} ranks are not served yet; set tp_size: 1"
+        )
+
+
+def _check_ports(config: Config) -> None:
+    choose_ports(Path("/"), config.names, config.ports)
+    fixed = Counter(address for ports in config.ports.values() for address in ports.values())
+    address, count = max(fixed.items(), key=lambda item: item[1], default=("", 0))
+    if count > 1:
+        raise ConfigError(f"ports: {address} is given to {count} ports; every port needs its own")
+
+
+def _compare_chat_templates(config: Config) -> None:
+    """Warn where templates differ: prompts are written with the first one's."""
+    templates = {
+        model.name: model_folder.chat_template(model.tokenizer_path)
+        for model in config.models
+        if model.tokenizer_path is not None
+    }
+    first = next(iter(templates), "")
+    others = [name for name, template in templates.items() if template != templates[first]]
+    if others:
+        logger.warning(
+            "the chat template of %s differs from that of %s, which is used for all",
+            ", ".join(others),
+            first,
+        )

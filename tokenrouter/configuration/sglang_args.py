@@ -1,0 +1,129 @@
+"""Which SGLang server arguments a model entry may carry, found without importing SGLang.
+
+The names and types are read from the source of the installed ``ServerArgs``: importing it
+would load torch into processes that must start at once.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+_PARALLEL = "a member is one copy of its model on one machine"
+_SPECULATIVE = "a member writes one token a step; write drafts as a routing algorithm"
+_MEMORY = "TokenRouter's memory policy counts KV token by token, on the device"
+_LOOP = "TokenRouter's own loop decides what runs in a batch"
+REFUSED = {
+    "host": "set the top-level host",
+    "port": "set the top-level port",
+    "nccl_port": "set ports: {NAME: {nccl: PORT}}",
+    "served_model_name": "set the top-level served_name",
+    "log_level": "set the top-level log_level",
+    "random_seed": "set the top-level seed",
+    "api_key": "it belongs to the whole server, not to a model",
+    "skip_tokenizer_init": "requests are routed by token ids and answered as text",
+    "is_embedding": "only models that generate text can be routed",
+    "enable_multimodal": "only text is routed",
+    "enable_custom_logit_processor": "it would run code sent by clients",
+    "enable_lora": "adapters are not routed",
+    "lora_paths": "adapters are not routed",
+    "page_size": _MEMORY,
+    "enable_hierarchical_cache": _MEMORY,
+    "enable_memory_saver": _MEMORY,
+    "disable_hybrid_swa_memory": _MEMORY,
+    "disable_overlap_schedule": "it is always on",
+    "enable_mixed_chunk": _LOOP,
+    "enable_two_batch_overlap": _LOOP,
+    "max_queued_requests": _LOOP,
+    "num_continuous_decode_steps": _LOOP,
+    "schedule_policy": _LOOP,
+    "stream_interval": _LOOP,
+    "stream_output": _LOOP,
+    "dp_size": _PARALLEL,
+    "load_balance_method": _PARALLEL,
+    "enable_dp_attention": _PARALLEL,
+    "enable_dp_lm_head": _PARALLEL,
+    "pp_size": _PARALLEL,
+    "max_micro_batch_size": _PARALLEL,
+    "nnodes": _PARALLEL,
+    "node_rank": _PARALLEL,
+    "dist_init_addr": _PARALLEL,
+    "disaggregation_mode": _PARALLEL,
+    "speculative_algorithm": _SPECULATIVE,
+    "speculative_draft_model_path": _SPECULATIVE,
+    "speculative_num_steps": _SPECULATIVE,
+    "speculative_eagle_topk": _SPECULATIVE,
+    "speculative_num_draft_tokens": _SPECULATIVE,
+    "speculative_accept_threshold_single": _SPECULATIVE,
+    "speculative_accept_threshold_acc": _SPECULATIVE,
+    "speculative_token_map": _SPECULATIVE,
+}
+"""Arguments that TokenRouter owns or that cannot work in a routed deployment, and why."""
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+}
+
+
+def check(arguments: Mapping[str, Any], own: Iterable[str]) -> None:
+    """Refuse any of ``arguments`` that a model entry cannot carry to SGLang.
+
+    Args:
+        arguments: what the entry has besides TokenRouter's own fields.
+        own: names of those fields, for a better guess at a misspelt one.
+
+    Raises:
+        ValueError: an unknown or refused name, or a value of the wrong type.
+    """
+    for name, value in arguments.items():
+        if name in REFUSED:
+            raise ValueError(f"{name}: not taken for a model; {REFUSED[name]}")
+        types = argument_types()
+        if name not in types:
+            known = [*own, *(each for each in types if each not in REFUSED)]
+            raise ValueError(f"{name}: unknown field{nearest(name, known)}")
+        _check_type(name, value, types[name])
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean '...'?`` for the known name closest to ``name``, if any is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+@lru_cache(maxsize=1)
+def argument_types() -> Mapping[str, str]:
+    """Field name to type, as written in SGLang's ``ServerArgs``.
+
+    Raises:
+        ValueError: SGLang is not installed, or its source is not as expected.
+    """
+    package = importlib.util.find_spec("sglang")
+    if package is None or not package.submodule_search_locations:
+        raise ValueError("SGLang is not installed; install tokenrouter-serve with its requirements")
+    source = Path(package.submodule_search_locations[0], "srt", "server_args.py")
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == "ServerArgs":
+            return {
+                field.target.id: ast.unparse(field.annotation)
+                for field in node.body
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            }
+    raise ValueError(f"{source} defines no ServerArgs; TokenRouter needs sglang 0.5.1")
+
+
+def _check_type(name: str, value: Any, annotation: str) -> None:
+    optional = annotation.startswith("Optional[")
+    types = _TYPES.get(annotation.removeprefix("Optional[").removesuffix("]"))
+    if types is None or (optional and value is None):
+        return
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise ValueError(f"{name}: SGLang wants {annotation}, got {value!r}")

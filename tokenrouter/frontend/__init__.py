@@ -1,0 +1,1 @@
+"""HTTP in, text out: model names, checks, the hand-off to homes, and decoding."""

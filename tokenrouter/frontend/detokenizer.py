@@ -1,0 +1,161 @@
+"""The detokenizer process: token ids of homes in, text for the tokenizer manager out.
+
+Receives `Output` from every home. SGLang's incremental decoding turns ids into text, never
+half a character; the text goes on over SGLang's own link, and so does a `MemberState`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import msgspec
+import zmq
+
+from tokenrouter.config import Config
+from tokenrouter.ipc.channels import Inbox
+from tokenrouter.ipc.messages import MemberState, Output
+from tokenrouter.ipc.ports import Ports
+from tokenrouter.ipc.supervision import ChildLink, Ready
+from tokenrouter.subserver.sglang_compat.serving import (
+    BatchStrOut,
+    BatchTokenIDOut,
+    DetokenizerManager,
+    front_end_args,
+    get_zmq_socket,
+    load_tokenizer,
+)
+
+
+@dataclass
+class RoutedText(BatchStrOut):
+    """SGLang's decoded batch, with how it was routed.
+
+    ``text_lengths``: length of each answer's text so far. It shrinks where a stop string
+    turns out to have begun in text already sent. ``output_ids`` are the new ids exactly.
+    """
+
+    text_lengths: list[int]
+    member_tokens: list[list[int]]
+    hand_overs: list[int]
+    token_models: list[list[int] | None]
+
+
+class Decoder(DetokenizerManager):
+    """Incremental decoding of many requests; remembers each until its finish.
+
+    The base class's constructor is not called: it would bind SGLang's pickle link.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.decode_status: dict[str, Any] = {}
+
+    def decode(self, outputs: Iterable[Output]) -> list[RoutedText]:
+        """The new text of every request in ``outputs`` (in order of arrival).
+
+        One batch per combination of decoding options: SGLang applies those of the first
+        request to all.
+        """
+        known = (each for each in _coalesce(outputs) if self._expects(each))
+        batches = groupby(sorted(known, key=_options), key=_options)
+        return [self._decode_batch(list(batch)) for _, batch in batches]
+
+    def trim_matched_stop(self, output: Any, finished_reason: Any, no_stop_trim: bool) -> Any:
+        """As the base class, which takes a matched token of id 0 for none."""
+        if finished_reason and finished_reason.get("matched") == 0 and isinstance(output, list):
+            return output if no_stop_trim else output[:-1]
+        return super().trim_matched_stop(output, finished_reason, no_stop_trim)
+
+    def _expects(self, output: Output) -> bool:
+        return output.context is not None or output.rid in self.decode_status
+
+    def _decode_batch(self, outputs: list[Output]) -> RoutedText:
+        contexts = [self._context(each) for each in outputs]
+        decoded = self.handle_batch_token_id_out(_for_sglang(outputs, contexts))
+        decoded.output_ids = [each.tokens for each in outputs]
+        lengths = [self.decode_status[each.rid].sent_offset for each in outputs]
+        for each in outputs:
+            if each.finish is not None:
+                del self.decode_status[each.rid]
+        return RoutedText(
+            **vars(decoded),
+            text_lengths=lengths,
+            member_tokens=[each.member_tokens for each in outputs],
+            hand_overs=[each.hand_overs for each in outputs],
+            token_models=[each.token_models for each in outputs],
+        )
+
+    def _context(self, output: Output) -> list[int]:
+        return [] if output.rid in self.decode_status else output.context or []
+
+
+def run_detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
+    """The process: load the tokenizer, report, decode until SIGTERM."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    decoder = Decoder(load_tokenizer(front_end_args(config)))
+    link.send(Ready())
+    roster = link.roster()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    inbox = Inbox(context, ports.detokenizer, dict(enumerate(roster.generations)))
+    texts = get_zmq_socket(context, zmq.PUSH, ports.tokenizer, False)
+    gc.freeze()
+    try:
+        while True:
+            inbox.socket.poll()
+            messages = [message for _, message in inbox.drain()]
+            for batch in decoder.decode(each for each in messages if isinstance(each, Output)):
+                texts.send_pyobj(batch)
+            for state in messages:
+                if isinstance(state, MemberState):
+                    texts.send_pyobj(state)
+    finally:
+        inbox.close()
+        texts.close(0)
+        context.term()
+
+
+def _options(output: Output) -> tuple[bool, bool]:
+    return output.skip_special_tokens, output.spaces_between_special_tokens
+
+
+def _coalesce(outputs: Iterable[Output]) -> list[Output]:
+    """One output per request: SGLang decodes a request once in a batch."""
+    merged: dict[str, Output] = {}
+    for new in outputs:
+        old = merged.get(new.rid)
+        merged[new.rid] = new if old is None else _join(old, new)
+    return list(merged.values())
+
+
+def _join(old: Output, new: Output) -> Output:
+    models = None
+    if old.token_models is not None and new.token_models is not None:
+        models = old.token_models + new.token_models
+    return msgspec.structs.replace(
+        new, tokens=old.tokens + new.tokens, context=old.context, token_models=models
+    )
+
+
+def _for_sglang(outputs: Sequence[Output], contexts: Sequence[list[int]]) -> BatchTokenIDOut:
+    unused: dict[str, None] = dict.fromkeys(BatchTokenIDOut.__dataclass_fields__)
+    used = {
+        "rids": [each.rid for each in outputs],
+        "finished_reasons": [each.finish for each in outputs],
+        "decoded_texts": [""] * len(outputs),
+        "decode_ids": [
+            context + each.tokens for context, each in zip(contexts, outputs, strict=True)
+        ],
+        "read_offsets": [len(context) for context in contexts],
+        "skip_special_tokens": [each.skip_special_tokens for each in outputs],
+        "spaces_between_special_tokens": [each.spaces_between_special_tokens for each in outputs],
+        "no_stop_trim": [each.no_stop_trim for each in outputs],
+        "prompt_tokens": [each.prompt_tokens for each in outputs],
+        "completion_tokens": [each.completion_tokens for each in outputs],
+        "cached_tokens": [each.cached_tokens for each in outputs],
+    }
+    return BatchTokenIDOut(**{**unused, **used})

@@ -1,0 +1,132 @@
+"""One HTTP request on its way through the tokenizer manager, and the requests made of it.
+
+A batch of prompts, or ``n`` samples of one, is one `Exchange` and several `Live` requests.
+Endpoints open exchanges; the tokenizer manager keeps `Live` requests while they last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tokenrouter.frontend.report import report
+from tokenrouter.ipc.messages import Route, Sampling
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """What SGLang's request objects cannot carry.
+
+    ``prompt_field`` and ``length_field`` are what this API calls the prompt and the number
+    of new tokens, for errors. ``client_id`` replaces SGLang's request ids in answers: one
+    for all choices, or one for each.
+    """
+
+    route: Route
+    prompt_field: str
+    length_field: str
+    client_id: str | Sequence[str] | None = None
+    rids: list[str] = field(default_factory=list)
+    reports: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The latest routing report of each choice."""
+    _sent: int = 0
+
+    def next_route(self, max_new_tokens: int, n: int) -> Route:
+        """The route of the next request made of this exchange.
+
+        SGLang sends the ``n`` copies of a prompt one after the other, and before them a
+        request for no token, so that they find the prompt in the cache: that one stays at
+        home.
+        """
+        if max_new_tokens == 0:
+            home = self.route.home
+            return Route("single", (home,), home, token_models=self.route.token_models)
+        sample, self._sent = self._sent % n, self._sent + 1
+        return msgspec.structs.replace(self.route, sample=sample)
+
+    def label(self, output: Any) -> Any:
+        """An answer of the tokenizer manager (or a list of them) with the client's ids."""
+        for position, each in enumerate(output if isinstance(output, list) else [output]):
+            index = each.get("index", position)
+            meta = each["meta_info"]
+            self.reports[index] = {key: meta[key] for key in ("routing", "llm_ratio")}
+            if isinstance(self.client_id, str):
+                meta["id"] = self.client_id
+            elif self.client_id is not None:
+                meta["id"] = self.client_id[index]
+        return output
+
+
+CURRENT: ContextVar[Exchange] = ContextVar("current_exchange")
+"""The exchange whose prompts are being tokenised and sent."""
+
+
+@dataclass(slots=True, eq=False)
+class Live:
+    """A request for a home, and its answer so far.
+
+    ``route`` may be narrower than that of the ``exchange``. ``uid`` is None until the
+    request is sent.
+    """
+
+    exchange: Exchange
+    rid: str
+    prompt: Sequence[int]
+    sampling: Sampling
+    route: Route
+    stream: bool
+    uid: int | None = None
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+    created: float = field(default_factory=time.time)
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    writers: list[int] = field(default_factory=list)
+    member_tokens: Sequence[int] = ()
+    hand_overs: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    finish: dict[str, Any] | None = None
+    _taken: int = 0
+
+    def end(self, finish: dict[str, Any]) -> None:
+        """Nothing more will come."""
+        self.finish = finish
+        self.event.set()
+
+    def take(self, names: Sequence[str], weight_version: str) -> dict[str, Any]:
+        """The answer in SGLang's shape; a stream's ids are those since the last call."""
+        route = self.exchange.route
+        start, self._taken = self._taken if self.stream else 0, len(self.tokens)
+        meta: dict[str, Any] = {
+            "id": self.rid,
+            "finish_reason": self.finish,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": len(self.tokens),
+            "cached_tokens": self.cached_tokens,
+            "weight_version": weight_version,
+            **report(route, names, self.member_tokens, self.hand_overs, self.writers),
+        }
+        text = self.text
+        if self.finish:
+            meta["e2e_latency"] = time.time() - self.created
+        else:
+            stops = () if self.sampling.no_stop_trim else self.sampling.stop
+            text = text[: len(text) - held_back(text, stops)]
+        return {"text": text, "output_ids": self.tokens[start:], "meta_info": meta}
+
+
+def held_back(text: str, stops: Sequence[str]) -> int:
+    """Characters at the end of ``text`` that may be the beginning of a stop string."""
+    longest = 0
+    for stop in stops:
+        for length in range(min(len(stop) - 1, len(text)), longest, -1):
+            if text.endswith(stop[:length]):
+                longest = length
+                break
+    return longest

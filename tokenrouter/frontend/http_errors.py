@@ -1,0 +1,110 @@
+"""Errors as OpenAI's clients expect them: ``{"error": {message, type, param, code}}``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from tokenrouter.errors import (
+    MemberDeadError,
+    RequestError,
+    TokenRouterError,
+    UnknownModelError,
+    UnsupportedError,
+)
+
+CODES: tuple[tuple[type[TokenRouterError], str], ...] = (
+    (UnknownModelError, "model_not_found"),
+    (UnsupportedError, "unsupported_parameter"),
+    (RequestError, "invalid_value"),
+    (MemberDeadError, "service_unavailable"),
+    (TokenRouterError, "internal_error"),
+)
+
+TYPES = frozenset({"str", "int", "float", "bool", "list", "dict"})
+"""What pydantic puts into a location for a type, where it looks like a field."""
+
+logger = logging.getLogger(__name__)
+
+
+def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
+    """HTTP status and body for ``error``; one we did not raise is logged, not shown."""
+    if not isinstance(error, TokenRouterError):
+        logger.error("a request failed", exc_info=error)
+        error = TokenRouterError("internal error; the server's log has the details")
+    code = next(code for kind, code in CODES if isinstance(error, kind))
+    field = error.field if isinstance(error, RequestError) else None
+    return error.status, _body(error.status, str(error), field, code)
+
+
+def error_event(error: Exception) -> bytes:
+    """The last event of a stream that fails."""
+    return b"data: " + orjson.dumps(error_body(error)[1]) + b"\n\n"
+
+
+def error_response(error: Exception) -> Response:
+    """The response for ``error``."""
+    return _response(*error_body(error))
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of ``app`` in this shape."""
+
+    @app.exception_handler(TokenRouterError)
+    async def ours(request: Request, error: TokenRouterError) -> Response:
+        return error_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        message, field = describe(error.errors())
+        return _response(400, _body(400, message, field, "invalid_value"))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        message = error.detail
+        if error.status_code == 404:
+            message = f"{request.url.path} is not served here; see /docs"
+        elif error.status_code == 405:
+            message = f"{request.url.path} does not take {request.method}"
+        return _response(error.status_code, _body(error.status_code, message, None, None))
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        return error_response(error)
+
+
+def describe(errors: Any) -> tuple[str, str | None]:
+    """Message and field of the first field that pydantic complains about.
+
+    A field with several legal types gives one complaint per type; all are told.
+    """
+    fields = [_field(error["loc"]) for error in errors]
+    first = fields[0]
+    reasons = [e["msg"] for e, field in zip(errors, fields, strict=True) if field == first]
+    message = ", or: ".join(dict.fromkeys(reasons))
+    return (f"{first}: {message}" if first else message), first or None
+
+
+def _field(location: tuple[str | int, ...]) -> str:
+    """The field at ``location``, without the types that pydantic tried on the way."""
+    path = ""
+    for part in location[1:]:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.isidentifier() and part.islower() and part not in TYPES:
+            path += f".{part}" if path else part
+    return path
+
+
+def _body(status: int, message: str, field: str | None, code: str | None) -> dict[str, Any]:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": message, "type": kind, "param": field, "code": code}}
+
+
+def _response(status: int, body: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(body), status_code=status, media_type="application/json")

@@ -1,0 +1,76 @@
+"""Whether a prompt, and what is asked after it, fits every member it may visit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenrouter.errors import RequestError
+from tokenrouter.ipc.messages import Route
+from tokenrouter.ipc.supervision import Roster
+
+UNASKED_TOKENS = 128
+"""Output tokens of a request that says nothing of its length, as in SGLang."""
+
+
+class Limits:
+    """What the members can hold. ``names``: theirs, in order."""
+
+    def __init__(self, roster: Roster, names: Sequence[str]) -> None:
+        self._members = roster.members
+        self._names = names
+
+    def check_prompt(self, route: Route, prompt: Sequence[int], field: str) -> None:
+        """Refuse an empty prompt, and ids that some member does not know.
+
+        Raises:
+            RequestError: naming ``field``.
+        """
+        if not prompt:
+            raise RequestError(f"{field}: the prompt is empty", field)
+        vocabulary = min(self._members[member].vocab_size for member in route.members)
+        low, high = min(prompt), max(prompt)
+        if low < 0 or high >= vocabulary:
+            wrong = low if low < 0 else high
+            raise RequestError(
+                f"{field}: token id {wrong} is not in the vocabulary; ids go from 0 to "
+                f"{vocabulary - 1}",
+                field,
+            )
+
+    def room(self, route: Route, prompt_length: int, field: str) -> int:
+        """The most output tokens that fit after the prompt (at least one).
+
+        Raises:
+            RequestError: not even one does; names ``field``.
+        """
+        capacity, what = self._tightest(route)
+        if prompt_length >= capacity:
+            raise RequestError(
+                f"{field}: the prompt has {prompt_length} tokens, and prompt and output "
+                f"together may have {capacity} ({what}); shorten it",
+                field,
+            )
+        return capacity - prompt_length
+
+    def check_length(self, route: Route, prompt_length: int, asked: int, field: str) -> None:
+        """Refuse ``asked`` output tokens that do not fit after the prompt.
+
+        Raises:
+            RequestError: naming ``field``.
+        """
+        capacity, what = self._tightest(route)
+        if prompt_length + asked > capacity:
+            raise RequestError(
+                f"{field}: {prompt_length} prompt tokens and {asked} output tokens are "
+                f"{prompt_length + asked}, and together they may have {capacity} ({what}); ask "
+                f"for at most {capacity - prompt_length}",
+                field,
+            )
+
+    def _tightest(self, route: Route) -> tuple[int, str]:
+        bounds = []
+        for member in route.members:
+            ready, name = self._members[member], self._names[member]
+            bounds.append((ready.context_length, f"the context length of {name!r}"))
+            bounds.append((ready.pool_tokens, f"the KV pool of {name!r}"))
+        return min(bounds)

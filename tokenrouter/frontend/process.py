@@ -1,0 +1,103 @@
+"""The front-end process: bind, load the tokenizer, wait for the members, serve."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from collections.abc import Callable
+
+import uvicorn
+import zmq
+
+from tokenrouter.config import Config
+from tokenrouter.errors import StartupError
+from tokenrouter.frontend.app import build_app
+from tokenrouter.frontend.fan_out import FanOut
+from tokenrouter.frontend.limits import Limits
+from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.ipc.ports import Ports
+from tokenrouter.ipc.supervision import ChildLink, Ready, Serving
+from tokenrouter.subserver.sglang_compat.serving import (
+    front_end_args,
+    front_end_ports,
+    load_templates,
+)
+
+GRACE_S = 3
+"""Seconds that requests may go on after SIGTERM; the supervisor waits a little longer."""
+BACKLOG = 2048
+
+
+def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
+    """The process; ends after SIGTERM, when requests have ended or `GRACE_S` is over.
+
+    Raises:
+        StartupError: the address cannot be listened on.
+    """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    listener = bind(config.host, config.port)
+    args = front_end_args(config)
+    manager = RoutedTokenizerManager(args, front_end_ports(ports), config.names)
+    templates = load_templates(manager)
+    link.send(Ready())
+    roster = link.roster()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    manager.connect(FanOut(context, ports, roster), Limits(roster, config.names))
+    app = build_app(config, manager, templates, roster)
+    gc.freeze()
+    settings = uvicorn.Config(
+        app,
+        loop="uvloop",
+        log_level=config.log_level,
+        log_config=None,
+        access_log=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    try:
+        _Server(settings, lambda: link.send(Serving(_url(listener)))).run([listener])
+    finally:
+        manager.close()
+        context.destroy()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to the address of the server; clients are refused until it listens.
+
+    Raises:
+        StartupError: the address is taken, not allowed, or not of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise StartupError(
+            f"port: cannot listen on {host}:{port}: {error.strerror}; stop what uses it, or "
+            "choose another with --port (0: any free one)"
+        ) from error
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """Tells ``serving`` once the socket listens."""
+
+    def __init__(self, config: uvicorn.Config, serving: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._serving = serving
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._serving()
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - told apart, not bound
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,215 @@
+"""OpenAI's endpoints: SGLang's handlers, with routes, and with how each answer was routed.
+
+The handlers apply chat templates, and build answers and stream chunks; errors they meet
+are raised to the app. The first output is awaited before the response starts, so that a
+refused request gets its HTTP status also when it asked for a stream.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import uuid
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, ClassVar, NoReturn
+
+import orjson
+from fastapi import Request, Response
+from jinja2 import TemplateError
+
+from tokenrouter.config import Config
+from tokenrouter.errors import RequestError, RoutingError, UnsupportedError
+from tokenrouter.frontend import names
+from tokenrouter.frontend.clients import DONE, EventStream, while_connected
+from tokenrouter.frontend.exchange import Exchange
+from tokenrouter.frontend.protocol import ChatRequest, OpenAIRequest, TextRequest
+from tokenrouter.frontend.report import merge
+from tokenrouter.frontend.supported import check_fields
+from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.subserver.sglang_compat.serving import (
+    GenerateReqInput,
+    OpenAIServingChat,
+    OpenAIServingCompletion,
+    TemplateManager,
+)
+
+TEMPLATE_ARGUMENTS = frozenset(
+    {
+        "conversation",
+        "messages",
+        "tools",
+        "documents",
+        "chat_template",
+        "add_generation_prompt",
+        "continue_final_message",
+        "tokenize",
+        "padding",
+        "truncation",
+        "max_length",
+        "return_tensors",
+        "return_dict",
+        "return_assistant_tokens_mask",
+        "tokenizer_kwargs",
+    }
+)
+"""Names that ``chat_template_kwargs`` may not use: they mean something to the tokenizer."""
+
+
+class RoutedServing:
+    """What both endpoints share; mixed into one of SGLang's handlers."""
+
+    prompt_field: ClassVar[str]
+    id_prefix: ClassVar[str]
+    chunk_object: ClassVar[str]
+
+    tokenizer_manager: RoutedTokenizerManager
+
+    def __init__(
+        self, manager: RoutedTokenizerManager, templates: TemplateManager, config: Config
+    ) -> None:
+        super().__init__(manager, templates)  # type: ignore[call-arg]
+        self._config = config
+
+    async def respond(self, request: Any, client: Request) -> Response:
+        """The HTTP response to ``request``.
+
+        Raises:
+            TokenRouterError: it is refused, or failed before its first token.
+        """
+        exchange = self._open(request)
+        work = self._convert(request, exchange)
+        try:
+            if request.stream:
+                events = self._events(work, request, exchange)
+                first = await while_connected(client, anext(events))
+                return EventStream(first, events, lambda: self.tokenizer_manager.finish(exchange))
+            answers = self.tokenizer_manager.generate_request(work)
+            answer = await while_connected(client, anext(answers))
+        except BaseException:
+            self.tokenizer_manager.finish(exchange)
+            raise
+        built = self._build(request, answer if isinstance(answer, list) else [answer])
+        content = {**built.model_dump(), **self._report(exchange)}
+        return Response(orjson.dumps(content), media_type="application/json")
+
+    def create_error_response(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
+        """SGLang's handlers answer errors here: raise them instead."""
+        raise RoutingError(message)
+
+    def create_streaming_error_response(self, message: str, *args: Any, **kwargs: Any) -> NoReturn:
+        """Called by SGLang's streams from their except blocks: let the error through."""
+        raise
+
+    @abstractmethod
+    def _chunks(self, work: GenerateReqInput, request: Any) -> AsyncIterator[str]:
+        """SGLang's stream of server-sent events."""
+
+    @abstractmethod
+    def _build(self, request: Any, answers: Sequence[dict[str, Any]]) -> Any:
+        """SGLang's response model."""
+
+    def _open(self, request: OpenAIRequest) -> Exchange:
+        check_fields(request)
+        if message := self._validate_request(request):  # type: ignore[attr-defined]
+            raise RequestError(f"{self.prompt_field}: {message}", self.prompt_field)
+        options = request.routing or names.RoutingOptions()
+        if options.seed is None:
+            options = options.model_copy(update={"seed": request.seed})
+        route = names.resolve(request.model, options, self._config)
+        if request.model == names.DEFAULT:
+            request.model = self._config.served_name
+        chosen = getattr(request, "max_completion_tokens", None)
+        length_field = "max_tokens" if chosen is None else "max_completion_tokens"
+        client_id = request.rid or f"{self.id_prefix}-{uuid.uuid4().hex}"
+        return Exchange(route, self.prompt_field, length_field, client_id)
+
+    def _convert(self, request: OpenAIRequest, exchange: Exchange) -> GenerateReqInput:
+        bare = copy.copy(request)
+        bare.rid = None  # the client's id is put into the answer, and used nowhere else
+        try:
+            work, _ = self._convert_to_internal_request(bare)  # type: ignore[attr-defined]
+        except (ValueError, TypeError, TemplateError) as error:
+            # The tokenizer or its template cannot write this prompt.
+            raise RequestError(f"{self.prompt_field}: {error}", self.prompt_field) from error
+        work.exchange = exchange
+        return work
+
+    async def _events(
+        self, work: GenerateReqInput, request: Any, exchange: Exchange
+    ) -> AsyncIterator[bytes]:
+        """SGLang's events; the last before the end also carries the routing report."""
+        usage = request.stream_options is not None and request.stream_options.include_usage
+        async for chunk in self._chunks(work, request):
+            event = chunk.encode()
+            if event == DONE and not usage and request.routing is not None:
+                yield self._report_event(request, exchange)
+            elif usage and b'"choices":[]' in event:
+                content = orjson.loads(event.removeprefix(b"data: "))
+                event = _event({**content, **self._report(exchange)})
+            yield event
+
+    def _report_event(self, request: OpenAIRequest, exchange: Exchange) -> bytes:
+        content = {
+            "id": exchange.client_id,
+            "object": self.chunk_object,
+            "created": int(time.time()),
+            "model": request.model,
+            "choices": [],
+        }
+        return _event({**content, **self._report(exchange)})
+
+    def _report(self, exchange: Exchange) -> dict[str, Any]:
+        reports = [exchange.reports[index] for index in sorted(exchange.reports)]
+        return merge(reports, self._config.names[0])
+
+
+class RoutedChat(RoutedServing, OpenAIServingChat):
+    """``/v1/chat/completions``."""
+
+    prompt_field = "messages"
+    id_prefix = "chatcmpl"
+    chunk_object = "chat.completion.chunk"
+
+    def _open(self, request: Any) -> Exchange:
+        reserved = TEMPLATE_ARGUMENTS.intersection(request.chat_template_kwargs or ())
+        if reserved:
+            field = f"chat_template_kwargs.{min(reserved)}"
+            raise RequestError(f"{field}: cannot be set by a request", field)
+        for i, message in enumerate(request.messages):
+            parts = message.content if isinstance(message.content, list) else ()
+            if any(part.type != "text" for part in parts):
+                field = f"messages[{i}].content"
+                raise UnsupportedError(f"{field}: only text is served", field)
+        return super()._open(request)
+
+    def _chunks(self, work: GenerateReqInput, request: ChatRequest) -> AsyncIterator[str]:
+        chunks: AsyncIterator[str] = self._generate_chat_stream(work, request, None)
+        return chunks
+
+    def _build(self, request: ChatRequest, answers: Sequence[dict[str, Any]]) -> Any:
+        return self._build_chat_response(request, answers, int(time.time()))
+
+
+class RoutedCompletion(RoutedServing, OpenAIServingCompletion):
+    """``/v1/completions``."""
+
+    prompt_field = "prompt"
+    id_prefix = "cmpl"
+    chunk_object = "text_completion"
+
+    def _open(self, request: Any) -> Exchange:
+        if request.echo and request.stream:
+            raise UnsupportedError("echo: not served in streams; leave out one of them", "echo")
+        return super()._open(request)
+
+    def _chunks(self, work: GenerateReqInput, request: TextRequest) -> AsyncIterator[str]:
+        chunks: AsyncIterator[str] = self._generate_completion_stream(work, request, None)
+        return chunks
+
+    def _build(self, request: TextRequest, answers: Sequence[dict[str, Any]]) -> Any:
+        return self._build_completion_response(request, answers, int(time.time()))
+
+
+def _event(content: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(content) + b"\n\n"

@@ -1,0 +1,192 @@
+"""SGLang's tokenizer manager, with homes where it has one scheduler.
+
+Receives requests of the HTTP endpoints, each with its `Exchange`; tokenises, checks
+lengths, and hands them to homes through `FanOut`. The detokenizer answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from tokenrouter.errors import MemberDeadError, RequestError, RoutingError, TokenRouterError
+from tokenrouter.frontend.detokenizer import RoutedText
+from tokenrouter.frontend.exchange import CURRENT, Exchange, Live
+from tokenrouter.frontend.fan_out import FanOut
+from tokenrouter.frontend.inspection import Inspector
+from tokenrouter.frontend.limits import UNASKED_TOKENS, Limits
+from tokenrouter.ipc.messages import MemberState, Sampling
+from tokenrouter.subserver.sglang_compat.serving import (
+    GenerateReqInput,
+    PortArgs,
+    SamplingParams,
+    ServerArgs,
+    TokenizedGenerateReqInput,
+    TokenizerManager,
+)
+
+ABORTED = {"type": "abort", "message": "aborted by the client"}
+
+logger = logging.getLogger(__name__)
+
+
+class RoutedTokenizerManager(TokenizerManager):
+    """One for the whole deployment. Call `connect` before the first request.
+
+    ``rid_to_state`` holds a `Live` for each request that a home is serving.
+    """
+
+    def __init__(self, args: ServerArgs, ports: PortArgs, names: Sequence[str]) -> None:
+        super().__init__(args, ports)
+        self.send_to_scheduler.close(0)
+        self.rid_to_state: dict[str, Live] = {}
+        self._names = names
+        self._handle_loop: asyncio.Task[None] | None = None
+
+    def connect(self, fan_out: FanOut, limits: Limits) -> None:
+        """Requests may come: homes are there, and what they can hold is known."""
+        self._fan_out = fan_out
+        self._limits = limits
+        self.inspector = Inspector(fan_out, len(self._names))
+        self._result_dispatcher._mapping.insert(0, (MemberState, self.inspector.receive))
+
+    def close(self) -> None:
+        """Close every link."""
+        self._fan_out.close()
+        self.recv_from_detokenizer.close(0)
+
+    async def generate_request(
+        self, obj: GenerateReqInput, request: Any = None
+    ) -> AsyncIterator[Any]:
+        """Answers to ``obj``, whose ``exchange`` says how it is routed.
+
+        ``request`` is ignored: endpoints watch their clients, and call `finish`.
+
+        Raises:
+            RequestError: it cannot be served.
+            MemberDeadError, RoutingError: it failed on the way.
+        """
+        exchange: Exchange = obj.exchange
+        CURRENT.set(exchange)
+        try:
+            async for output in super().generate_request(obj):
+                yield exchange.label(output)
+        except ValueError as error:
+            if exchange.rids:
+                raise
+            # One of SGLang's own checks, which come before anything is sent.
+            raise RequestError(str(error), exchange.prompt_field) from error
+
+    def finish(self, exchange: Exchange) -> None:
+        """Nobody waits for ``exchange`` any more: abort what is left of it."""
+        for rid in exchange.rids:
+            self.abort_request(rid)
+
+    def abort_request(self, rid: str = "", abort_all: bool = False) -> None:
+        """End one request (by its exact id), or all, here at once and at its home."""
+        for each in list(self.rid_to_state) if abort_all else [rid]:
+            live = self.rid_to_state.pop(each, None)
+            if live is not None and live.uid is not None:
+                self._fan_out.abort(live.uid, live.route.home)
+                live.end(ABORTED)
+
+    def auto_create_handle_loop(self) -> None:
+        """Receive from the detokenizer; the base class would also take over signals."""
+        if self._handle_loop is None:
+            self._handle_loop = asyncio.create_task(self.handle_loop())
+            self._handle_loop.add_done_callback(_end_process)
+
+    def _validate_one_request(self, obj: GenerateReqInput, input_ids: list[int]) -> None:
+        exchange = CURRENT.get()
+        route, params = exchange.route, obj.sampling_params
+        self._limits.check_prompt(route, input_ids, exchange.prompt_field)
+        room = self._limits.room(route, len(input_ids), exchange.prompt_field)
+        asked = params.get("max_new_tokens", min(room, UNASKED_TOKENS))
+        if asked is None:
+            asked = room
+        self._limits.check_length(route, len(input_ids), asked, exchange.length_field)
+        # Not in place: the requests of a batch share their parameters.
+        obj.sampling_params = {**params, "max_new_tokens": asked}
+
+    def _send_one_request(
+        self,
+        obj: GenerateReqInput,
+        tokenized_obj: TokenizedGenerateReqInput,
+        created_time: float | None = None,
+    ) -> Live:
+        exchange = CURRENT.get()
+        sampling = _sampling(tokenized_obj.sampling_params)
+        route = exchange.next_route(sampling.max_new_tokens, obj.sampling_params.get("n", 1))
+        prompt, stream = tokenized_obj.input_ids, bool(tokenized_obj.stream)
+        return Live(exchange, tokenized_obj.rid, prompt, sampling, route, stream)
+
+    async def _wait_one_response(
+        self, obj: GenerateReqInput, state: Live, request: Any = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        # Sent only now that all prompts of a batch have turned out to be legal.
+        state.uid = self._fan_out.submit(
+            state.rid, state.prompt, state.sampling, state.route, state.stream
+        )
+        self.rid_to_state[state.rid] = state
+        state.exchange.rids.append(state.rid)
+        while True:
+            await state.event.wait()
+            state.event.clear()
+            if error := _failure(state.finish):
+                raise error
+            if state.stream or state.finish:
+                yield state.take(self._names, self.server_args.weight_version)
+            if state.finish:
+                return
+
+    def _handle_batch_output(self, recv_obj: RoutedText) -> None:
+        for i, rid in enumerate(recv_obj.rids):
+            live = self.rid_to_state.get(rid)
+            if live is None:
+                continue  # aborted while this was on its way
+            live.text = (live.text + recv_obj.output_strs[i])[: recv_obj.text_lengths[i]]
+            live.tokens += recv_obj.output_ids[i]
+            live.writers += recv_obj.token_models[i] or ()
+            live.member_tokens = recv_obj.member_tokens[i]
+            live.hand_overs = recv_obj.hand_overs[i]
+            live.prompt_tokens = recv_obj.prompt_tokens[i]
+            live.cached_tokens = recv_obj.cached_tokens[i]
+            live.finish = recv_obj.finished_reasons[i]
+            if live.finish:
+                del self.rid_to_state[rid]
+            live.event.set()
+
+
+def _sampling(params: SamplingParams) -> Sampling:
+    return Sampling(
+        max_new_tokens=params.max_new_tokens,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=params.top_k,
+        min_p=params.min_p,
+        stop=tuple(params.stop_strs),
+        stop_token_ids=tuple(sorted(params.stop_token_ids or ())),
+        ignore_eos=params.ignore_eos,
+        skip_special_tokens=params.skip_special_tokens,
+        spaces_between_special_tokens=params.spaces_between_special_tokens,
+        no_stop_trim=params.no_stop_trim,
+    )
+
+
+def _failure(finish: dict[str, Any] | None) -> TokenRouterError | None:
+    """What a home says by ending a request with an HTTP status."""
+    if not finish or finish.get("type") != "abort" or "status_code" not in finish:
+        return None
+    status = int(finish["status_code"])
+    kinds: dict[int, type[TokenRouterError]] = {400: RequestError, 503: MemberDeadError}
+    return kinds.get(status, RoutingError)(str(finish.get("message", "the request failed")))
+
+
+def _end_process(task: asyncio.Task[None]) -> None:
+    """Without its receiving loop the front end answers nobody: end it, visibly."""
+    if not task.cancelled() and task.exception() is not None:
+        logger.critical("the front end cannot receive text", exc_info=task.exception())
+        signal.raise_signal(signal.SIGTERM)

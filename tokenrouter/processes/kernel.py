@@ -1,0 +1,44 @@
+"""The little that is asked of Linux: dying with the parent, waking on time, exit statuses."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_TIMERSLACK = 29
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent (pid ``parent``) is gone.
+
+    Raises:
+        SystemExit: it is gone already.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise SystemExit(1)
+
+
+def wake_on_time() -> None:
+    """End this thread's sleeps within a microsecond of their time, not within 50."""
+    _prctl(_PR_SET_TIMERSLACK, 1000)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
+
+
+def describe_exit(status: int) -> str:
+    """Words for an exit status (negative: the signal that killed the process)."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = "; the machine may be out of memory" if -status == signal.SIGKILL else ""
+    return f"killed by {name}{hint}"

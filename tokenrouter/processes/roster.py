@@ -1,0 +1,53 @@
+"""What the members report when they are ready, and whether it fits together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tokenrouter.config import Config
+from tokenrouter.errors import StartupError
+from tokenrouter.ipc.supervision import MemberReady, Roster
+from tokenrouter.processes.protocol import Launch
+
+
+def build(config: Config, ready: Mapping[int, MemberReady]) -> Roster:
+    """The roster of a deployment whose members are all ready.
+
+    Raises:
+        StartupError: members disagree about tokens, or cannot hold what they must.
+    """
+    members = tuple(ready[index] for index in range(len(config.models)))
+    known = [member for member in members if member.tokenizer]
+    for member in known[1:]:
+        if member.tokenizer != known[0].tokenizer:
+            first, other = config.names[known[0].member], config.names[member.member]
+            raise StartupError(
+                f"models: {first} and {other} loaded different vocabularies; route between "
+                "models that share one"
+            )
+    for model, member in zip(config.models, members, strict=True):
+        if model.threshold > min(member.max_visits, member.pool_tokens):
+            raise StartupError(
+                f"models.{model.name}.threshold: {model.threshold} visits can never wait here: "
+                f"it holds {member.max_visits} visits and {member.pool_tokens} tokens; lower it"
+            )
+    return Roster(members, (0,) * len(members))
+
+
+def summary(config: Config, roster: Roster, launch: Launch) -> list[str]:
+    """Lines that say what is being served: the route, then each member."""
+    threshold = "" if config.router_threshold is None else f" at {config.router_threshold:g}"
+    lines = [
+        f"model {config.served_name!r}: algorithm {config.algorithm}{threshold}, "
+        f"{config.prefill} prefill"
+    ]
+    cores_of = {child.member: child.cores for child in launch.children}
+    for index, (model, member) in enumerate(zip(config.models, roster.members, strict=True)):
+        cores = cores_of[index]
+        lines.append(
+            f"member {model.name!r}: {model.engine}, threshold {model.threshold}, "
+            f"pool of {member.pool_tokens} tokens, {member.max_visits} visits, "
+            f"context {member.context_length}"
+            + (f", cores {','.join(map(str, cores))}" if cores else "")
+        )
+    return lines

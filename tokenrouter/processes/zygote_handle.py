@@ -1,0 +1,60 @@
+"""The supervisor's end of the zygote: start it, give it orders, make sure it is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+from tokenrouter.processes import protocol
+from tokenrouter.processes.kernel import describe_exit
+
+
+class ZygoteHandle:
+    """A running zygote, in a session of its own, so that a terminal's Ctrl-C passes it by."""
+
+    def __init__(self) -> None:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # The same modules must be found there as here, whatever found them here.
+        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "tokenrouter.zygote",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+
+    def fileno(self) -> int:
+        """For a selector: readable when there is a report, or the zygote is gone."""
+        return self._channel.fileno()
+
+    def order(self, message: protocol.ToZygote) -> None:
+        """Tell the zygote; a dead one is noticed when its report is read."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            protocol.send(self._channel, message)
+
+    def report(self) -> protocol.FromZygote | None:
+        """Its next report, waiting for it; None: it is gone, with all children."""
+        return protocol.receive_report(self._channel)
+
+    def end(self) -> str:
+        """Kill what is left of the zygote and its children; how the zygote ended, in words."""
+        # Until it is waited for, its process group cannot become anybody else's.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        status = self._process.wait()
+        self._channel.close()
+        return describe_exit(status)

@@ -1,0 +1,109 @@
+"""Turns the work of one step into the batch that SGLang's worker runs.
+
+The one work rule: row i feeds tokens ``computed .. computed + n`` of its visit. If every n
+is 1 the batch is a DECODE (CUDA graphs apply); otherwise one EXTEND holds fresh prompts,
+chunks, resumed requests and single tokens together. Python work is O(sum of n), never
+O(length): nothing is kept from step to step that another step would have to repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from sglang.srt.managers.schedule_batch import ModelWorkerBatch
+from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardMode
+from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+from tokenrouter.errors import TokenRouterError
+from tokenrouter.subserver.engine import Work
+
+
+def build_batch(
+    work: Sequence[Work], slots: torch.Tensor, pool: ReqToTokenPool, sampling: SamplingBatchInfo
+) -> ModelWorkerBatch:
+    """The batch of one step, its KV slots entered in ``pool``.
+
+    ``slots``: one free KV slot (int64, on the device) per token fed.
+
+    Raises:
+        TokenRouterError: the work feeds tokens that its visits do not have.
+    """
+    ids: list[int] = []
+    token_rows: list[int] = []
+    positions: list[int] = []
+    rows: list[int] = []
+    for visit, n in work:
+        start, row = visit.computed, visit.handle.row
+        ids += visit.tokens[start : start + n]
+        token_rows += [row] * n
+        positions += range(start, start + n)
+        rows.append(row)
+    if len(ids) != len(slots):
+        raise TokenRouterError(f"{len(slots)} tokens to feed, and visits have {len(ids)} of them")
+    starts = [visit.computed for visit, _ in work]
+    counts = [n for _, n in work]
+    lengths = [start + n for start, n in zip(starts, counts, strict=True)]
+    device_ids, device_token_rows, device_positions, device_rows, device_lengths = _to_device(
+        pool.device, ids, token_rows, positions, rows, lengths
+    )
+    pool.write((device_token_rows, device_positions), slots.to(torch.int32))
+    decode = len(ids) == len(work)
+    return ModelWorkerBatch(
+        bid=0,
+        forward_mode=ForwardMode.DECODE if decode else ForwardMode.EXTEND,
+        input_ids=device_ids,
+        req_pool_indices=device_rows,
+        seq_lens=device_lengths,
+        seq_lens_cpu=torch.tensor(lengths, dtype=torch.int64),
+        seq_lens_sum=sum(lengths),
+        orig_seq_lens=device_lengths.to(torch.int32),
+        out_cache_loc=slots,
+        extend_num_tokens=None if decode else len(ids),
+        extend_seq_lens=None if decode else counts,
+        extend_prefix_lens=None if decode else starts,
+        sampling_info=sampling,
+        capture_hidden_mode=CaptureHiddenMode.NULL,
+        spec_algorithm=SpeculativeAlgorithm.NONE,
+        multimodal_inputs=[None] * len(work),
+        lora_ids=[None] * len(work),
+        **_UNUSED,
+    )
+
+
+_UNUSED = dict.fromkeys(
+    (
+        "top_logprobs_nums",
+        "token_ids_logprobs",
+        "global_num_tokens",
+        "global_num_tokens_for_logprob",
+        "tbo_split_seq_index",
+        "global_forward_mode",
+        "extend_logprob_start_lens",
+        "extend_input_logprob_token_ids",
+        "encoder_cached",
+        "encoder_lens",
+        "encoder_lens_cpu",
+        "encoder_out_cache_loc",
+    )
+) | dict.fromkeys(("return_logprob", "is_extend_in_batch", "can_run_dp_cuda_graph"), False)
+"""Fields for features that are off: logprobs, data parallelism, encoders."""
+
+
+def _to_device(device: str, *columns: list[int]) -> list[torch.Tensor]:
+    """The columns as int64 tensors on ``device``, moved in one copy.
+
+    Each starts at a multiple of 16 bytes: Triton compiles a kernel again for pointers
+    aligned otherwise.
+    """
+    flat: list[int] = []
+    bounds: list[tuple[int, int]] = []
+    for column in columns:
+        bounds.append((len(flat), len(flat) + len(column)))
+        flat += column
+        if len(column) % 2:
+            flat.append(0)
+    moved = torch.tensor(flat, dtype=torch.int64).to(device, non_blocking=True)
+    return [moved[start:stop] for start, stop in bounds]

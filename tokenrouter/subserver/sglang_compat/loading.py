@@ -1,0 +1,126 @@
+"""Builds SGLang for one member: its arguments, its ports, its stock scheduler, our engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psutil
+import torch
+from sglang.srt.configs.model_config import ModelConfig as SGLangModelConfig
+from sglang.srt.managers.scheduler import Scheduler
+from sglang.srt.server_args import PortArgs, ServerArgs
+from torch.distributed import DistNetworkError
+
+from tokenrouter.config import ModelConfig
+from tokenrouter.errors import ConfigError, StartupError
+from tokenrouter.ipc.ports import MemberPorts
+from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
+
+CPU_POOL_TOKENS = 32768
+"""KV tokens of a member on a CPU unless ``max_total_tokens`` says otherwise, and at most"""
+CPU_POOL_SHARE = 1 / 8
+"""this part of the machine's memory."""
+CPU_VISITS = 512
+"""Resident visits on a CPU unless ``max_running_requests`` says otherwise."""
+
+_DEFAULTS: Mapping[str, Any] = {
+    # No message carries a grammar; xgrammar would cost every member half a second at start.
+    "grammar_backend": "none",
+}
+_CPU_DEFAULTS: Mapping[str, Any] = {
+    "attention_backend": "torch_native",
+    "disable_cuda_graph": True,
+}
+_ALWAYS: Mapping[str, Any] = {
+    # KV is counted and cut token by token, in one pool for all layers.
+    "page_size": 1,
+    "disable_hybrid_swa_memory": True,
+    # The next step depends on what algorithms make of this one.
+    "disable_overlap_schedule": True,
+}
+
+
+def build_engine(
+    model: ModelConfig,
+    ports: MemberPorts,
+    tokenizer_ipc: str,
+    detokenizer_ipc: str,
+    cores: Sequence[int],
+    seed: int,
+) -> SGLangEngine:
+    """Load ``model`` (weights, KV pool, tokenizer) and wrap it; seconds to minutes.
+
+    ``cores``: those the model may use, one thread each. ``seed``: of its random draws.
+
+    Raises:
+        ConfigError: the model cannot be served with these arguments.
+        StartupError: its port is taken.
+    """
+    torch.set_num_threads(max(1, len(cores)))
+    arguments = server_arguments(model, seed)
+    port_arguments = PortArgs(
+        tokenizer_ipc_name=tokenizer_ipc,
+        # Requests come through our own channels: the scheduler listens where nobody speaks.
+        scheduler_input_ipc_name="inproc://unused-scheduler-input",
+        detokenizer_ipc_name=detokenizer_ipc,
+        nccl_port=ports.nccl,
+        rpc_ipc_name=ports.rpc,
+        metrics_ipc_name=ports.metrics,
+    )
+    try:
+        scheduler = Scheduler(arguments, port_arguments, arguments.base_gpu_id, 0, 0, 0, None)
+    except DistNetworkError as error:
+        raise StartupError(
+            f"ports.{model.name}.nccl: cannot listen on TCP port {ports.nccl} ({error}); "
+            "stop what uses it, or choose another"
+        ) from error
+    return SGLangEngine(scheduler)
+
+
+def server_arguments(model: ModelConfig, seed: int) -> ServerArgs:
+    """SGLang's arguments for ``model``: on a CPU with our defaults, on CUDA with its own.
+
+    Raises:
+        ConfigError: an attention backend that stores KV in pages.
+    """
+    device = model.sglang.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+    on_cpu = device == "cpu"
+    visits = {"max_running_requests": max(CPU_VISITS, model.max_batch)}
+    arguments = ServerArgs(
+        **{
+            **_DEFAULTS,
+            **({**_CPU_DEFAULTS, **visits} if on_cpu else {}),
+            **model.sglang,
+            **_ALWAYS,
+            "device": device,
+            "model_path": str(model.model_path),
+            "tp_size": model.tp_size,
+            "dtype": model.dtype or "auto",
+            "context_length": model.context_length,
+            "max_total_tokens": model.max_total_tokens,
+            "chunked_prefill_size": model.chunked_prefill_size,
+            "random_seed": seed % 2**32,
+        }
+    )
+    if arguments.page_size != 1:
+        raise ConfigError(
+            f"models.{model.name}.attention_backend: stores KV in pages of {arguments.page_size} "
+            "tokens, and visits need pages of 1; choose another"
+        )
+    if on_cpu and arguments.max_total_tokens is None:
+        arguments.max_total_tokens = _cpu_pool_tokens(arguments)
+    return arguments
+
+
+def _cpu_pool_tokens(arguments: ServerArgs) -> int:
+    """A KV pool that leaves the memory to weights, other members and other programs."""
+    config = SGLangModelConfig.from_server_args(arguments)
+    per_token = (
+        2
+        * config.num_hidden_layers
+        * config.get_num_kv_heads(arguments.tp_size)
+        * config.head_dim
+        * config.dtype.itemsize
+    )
+    return min(CPU_POOL_TOKENS, int(psutil.virtual_memory().total * CPU_POOL_SHARE) // per_token)

@@ -1,0 +1,139 @@
+"""SGLang's front end, as the rest of the system may import it.
+
+Its request and response models, OpenAI handlers, chat templates, tokenizer manager and
+detokenizer; and the arguments to build them with, which never touch a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenrouter.config import Config
+from tokenrouter.configuration.sources import DEMO_MODELS
+from tokenrouter.ipc.ports import Ports
+from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_import
+
+prepare_sglang_import()
+
+from sglang.srt.entrypoints.openai.protocol import (  # noqa: E402
+    ChatCompletionRequest,
+    CompletionRequest,
+    ModelCard,
+    ModelList,
+)
+from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat  # noqa: E402
+from sglang.srt.entrypoints.openai.serving_completions import (  # noqa: E402
+    OpenAIServingCompletion,
+)
+from sglang.srt.hf_transformers_utils import get_tokenizer  # noqa: E402
+from sglang.srt.managers.detokenizer_manager import DetokenizerManager  # noqa: E402
+from sglang.srt.managers.io_struct import (  # noqa: E402
+    BatchStrOut,
+    BatchTokenIDOut,
+    GenerateReqInput,
+    TokenizedGenerateReqInput,
+)
+from sglang.srt.managers.template_manager import TemplateManager  # noqa: E402
+from sglang.srt.managers.tokenizer_manager import TokenizerManager  # noqa: E402
+from sglang.srt.sampling.sampling_params import SamplingParams  # noqa: E402
+from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: E402
+from sglang.srt.utils import get_zmq_socket  # noqa: E402
+
+__all__ = [
+    "BatchStrOut",
+    "BatchTokenIDOut",
+    "ChatCompletionRequest",
+    "CompletionRequest",
+    "DetokenizerManager",
+    "GenerateReqInput",
+    "ModelCard",
+    "ModelList",
+    "OpenAIServingChat",
+    "OpenAIServingCompletion",
+    "PortArgs",
+    "SamplingParams",
+    "ServerArgs",
+    "TemplateManager",
+    "TokenizedGenerateReqInput",
+    "TokenizerManager",
+    "front_end_args",
+    "front_end_ports",
+    "get_zmq_socket",
+    "load_tokenizer",
+    "load_templates",
+]
+
+# Pydantic warns whenever a deprecated field is read, and SGLang's own handlers read this one.
+del ChatCompletionRequest.max_tokens
+
+NO_SCHEDULER = "inproc://no-scheduler"
+"""Where the tokenizer manager's own scheduler socket is bound before it is closed."""
+FRONT_END_ARGUMENTS = (
+    "tokenizer_mode",
+    "trust_remote_code",
+    "revision",
+    "chat_template",
+    "completion_template",
+    "reasoning_parser",
+    "enable_cache_report",
+    "weight_version",
+)
+"""SGLang arguments of a model that concern how its prompts and answers are written."""
+
+
+def front_end_args(config: Config) -> ServerArgs:
+    """SGLang's arguments for the tokenizer manager and the detokenizer.
+
+    Those of the first member with a tokenizer; without any, the demo's.
+    """
+    first = next((model for model in config.models if model.tokenizer_path is not None), None)
+    model_path = first.model_path if first else None
+    given = first.sglang if first else {}
+    return ServerArgs(
+        model_path=str(model_path or DEMO_MODELS / "small"),
+        tokenizer_path=str(config.tokenizer_path),
+        served_model_name=config.served_name,
+        host=config.host,
+        port=config.port,
+        log_level=config.log_level,
+        # The rest keeps SGLang from looking for a GPU, or for defaults that depend on one.
+        device="cpu",
+        mem_fraction_static=0.5,
+        chunked_prefill_size=-1,
+        **{name: given[name] for name in FRONT_END_ARGUMENTS if name in given},
+    )
+
+
+def front_end_ports(ports: Ports) -> PortArgs:
+    """SGLang's port argument for the tokenizer manager."""
+    return PortArgs(
+        tokenizer_ipc_name=ports.tokenizer,
+        scheduler_input_ipc_name=NO_SCHEDULER,
+        detokenizer_ipc_name=ports.detokenizer,
+        nccl_port=0,
+        rpc_ipc_name=NO_SCHEDULER,
+        metrics_ipc_name=NO_SCHEDULER,
+    )
+
+
+def load_tokenizer(args: ServerArgs) -> Any:
+    """The Hugging Face tokenizer that ``args`` name."""
+    return get_tokenizer(
+        args.tokenizer_path,
+        tokenizer_mode=args.tokenizer_mode,
+        trust_remote_code=args.trust_remote_code,
+        revision=args.revision,
+    )
+
+
+def load_templates(manager: TokenizerManager) -> TemplateManager:
+    """The chat and completion templates of the manager's tokenizer and arguments."""
+    args = manager.server_args
+    templates = TemplateManager()
+    templates.initialize_templates(
+        tokenizer_manager=manager,
+        model_path=args.model_path,
+        chat_template=args.chat_template,
+        completion_template=args.completion_template,
+    )
+    return templates

@@ -1,0 +1,41 @@
+"""What the rest of the system must know of a member's tokens: where they end, and which they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+
+def eos_ids(model_config: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Every token id at which SGLang ends a request of this model, ascending.
+
+    Those of the model's configuration, the tokenizer's own, and its additional stop tokens.
+    """
+    ids = set(model_config.hf_eos_token_id or ())
+    ids.update(getattr(tokenizer, "additional_stop_token_ids", None) or ())
+    if tokenizer.eos_token_id is not None:
+        ids.add(tokenizer.eos_token_id)
+    return tuple(sorted(ids))
+
+
+def fingerprint(tokenizer: Any) -> str:
+    """A hash of all (token, id) pairs: members that route tokens to each other must agree."""
+    pairs = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(pairs.encode()).hexdigest()
+
+
+def printable_ids(tokenizer: Any) -> tuple[int, ...]:
+    """Ids of single printable ASCII characters, ascending: what made-up text is made of.
+
+    Falls back to every id for a vocabulary that has none.
+    """
+    ids = range(len(tokenizer))
+    special = set(tokenizer.all_special_ids)
+    texts = tokenizer.batch_decode([[each] for each in ids])
+    printable = [
+        each
+        for each, text in zip(ids, texts, strict=True)
+        if each not in special and len(text) == 1 and text.isascii() and text.isprintable()
+    ]
+    return tuple(printable or ids)

@@ -1,0 +1,148 @@
+"""The zygote: imports what children need once, forks them, and reports their ends.
+
+    python -m tokenrouter.zygote FD SUPERVISOR_PID
+
+Started by the supervisor, from which it takes orders over the inherited socket FD
+(`processes.protocol`). On a GPU, where imports initialise the device, it imports nothing and
+every child does so for itself. It must be single-threaded when it forks: a lock that another
+thread holds at that moment stays locked in the child for ever.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from setproctitle import setproctitle
+
+from tokenrouter.config import Config
+from tokenrouter.processes import children, kernel, logs
+from tokenrouter.processes.protocol import (
+    ChildSpec,
+    Exited,
+    Forked,
+    Launch,
+    Prepared,
+    PrepareFailed,
+    Signal,
+    receive_order,
+    send,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Serve one supervisor until it is gone."""
+    descriptor, supervisor = int(sys.argv[1]), int(sys.argv[2])
+    kernel.die_with(supervisor)
+    setproctitle("tokenrouter::zygote")
+    channel = socket.socket(fileno=descriptor)
+    order = receive_order(channel)
+    if isinstance(order, Launch):
+        config = Config.model_validate_json(order.config)
+        logs.set_up("zygote", config.log_level)
+        if _prepare(order, config, channel):
+            Zygote(channel).run(order, config)
+    children.leave(0)
+
+
+def _prepare(order: Launch, config: Config, channel: socket.socket) -> bool:
+    """Import what the children share, and say so; False if that failed."""
+    start = time.monotonic()
+    if order.shared:
+        try:
+            _import_all(order, config)
+        except Exception as error:
+            send(channel, PrepareFailed(children.log_uncaught(error)))
+            return False
+    threads = running_threads()
+    if len(threads) > 1:
+        logger.warning("forking with %d threads running: %s", len(threads), ", ".join(threads))
+    send(channel, Prepared(time.monotonic() - start, threads))
+    return True
+
+
+def _import_all(order: Launch, config: Config) -> None:
+    # A BLAS pool would make this process multi-threaded before it forks.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.disable()
+    children.load(order.prepare)(config)
+    for spec in order.children:
+        children.load(spec.entry)
+    gc.enable()
+    gc.freeze()  # what is imported stays shared with the children, page by page
+
+
+def running_threads() -> tuple[str, ...]:
+    """Names of this process's threads, as the kernel knows them."""
+    return tuple(
+        (task / "comm").read_text().strip() for task in sorted(Path("/proc/self/task").iterdir())
+    )
+
+
+class Zygote:
+    """The loop of a zygote that has imported everything."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._names: dict[int, str] = {}
+        self._wake, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+
+    def run(self, order: Launch, config: Config) -> None:
+        """Fork the children, then reap and signal them until the supervisor hangs up."""
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for spec in order.children:
+            self._fork(spec, config, order)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._channel, selectors.EVENT_READ)
+            selector.register(self._wake, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select():
+                    if key.fileobj is self._wake:
+                        self._wake.recv(4096)
+                        self._reap()
+                    elif not self._obey():
+                        return
+
+    def _fork(self, spec: ChildSpec, config: Config, order: Launch) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        zygote = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._channel.close()
+            children.leave(children.run(spec, config, order, zygote))
+        self._names[pid] = spec.name
+        send(self._channel, Forked(spec.name, pid))
+
+    def _reap(self) -> None:
+        while self._names:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            if name := self._names.pop(pid, None):
+                send(self._channel, Exited(name, pid, os.waitstatus_to_exitcode(status)))
+
+    def _obey(self) -> bool:
+        """Carry out one order; False when the supervisor is gone (the children die with us)."""
+        order = receive_order(self._channel)
+        if order is None:
+            return False
+        if isinstance(order, Signal):
+            for pid in self._names:
+                os.kill(pid, order.number)
+        return True
+
+
+if __name__ == "__main__":
+    main()
