@@ -87,6 +87,14 @@ def test_ports_of_file_and_flags_are_joined(folder: Path) -> None:
     assert config.ports == {"one": {"nccl": 2, "peer": "ipc:///p"}}
 
 
+def test_flags_do_not_hide_a_malformed_file(folder: Path) -> None:
+    flags = {"ports": {"one": {"nccl": 2}}}
+    with pytest.raises(ConfigError, match=r"ports: must be a mapping, got \[1\]"):
+        read(folder, {"models": [ENTRY], "ports": [1]}, flags)
+    with pytest.raises(ConfigError, match=r"ports.one: must be a mapping, got 5"):
+        read(folder, {"models": [ENTRY], "ports": {"one": 5}}, flags)
+
+
 def test_a_child_reads_back_what_was_loaded(folder: Path) -> None:
     settings = {
         "models": [
@@ -191,6 +199,7 @@ def test_a_wrong_model_entry_is_named(folder: Path, entry: Any, message: str) ->
         ({"port": 70000}, "port: input should be less than or equal to 65535, got 70000"),
         ({"max_wait_ms": 0}, "max_wait_ms: input should be greater than 0, got 0"),
         ({"socket_dir": "d" * 100}, "bytes, and a UNIX socket's path 107 at most"),
+        ({1: 2}, "1: keys should be strings"),
         ({"ports": {"slow": {}}}, "ports: unknown model 'slow'; models are fast"),
         ({"ports": {"fast": {"http": 1}}}, "ports.fast: unknown port 'http'"),
         ({"ports": {"fast": {"rpc": "ipc://x", "peer": "ipc://x"}}}, "ipc://x is given to 2 ports"),
@@ -207,6 +216,7 @@ def test_a_wrong_setting_is_named(folder: Path, changes: dict[str, Any], message
     [
         ("models: [", "routes.yaml: not valid YAML"),
         ("port: 1\nport: 2", "'port' is given twice"),
+        ("? [a, b]\n: 1", "routes.yaml: not valid YAML"),
         ("- fast", "must hold a mapping"),
         ("", "must hold a mapping"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 
 import pytest
@@ -55,3 +57,18 @@ def test_how_to_talk_names_the_server() -> None:
     assert "curl http://h:1/v1/chat/completions" in text
     assert 'base_url="http://h:1/v1"' in text
     assert show.question() in text
+
+
+@pytest.mark.timeout(120)
+def test_once_from_start_to_stop() -> None:
+    command = [sys.executable, "-m", "tokenrouter.demo.show", ""]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert said.stderr == ""
+    asked, answer, _, legend = said.stdout.splitlines()
+    assert asked == show.question()
+    assert re.search(r"\[[^\]]+\]", answer), "nothing of the large model"
+    counts = re.fullmatch(
+        r"small (\d+) tokens, \[large\] (\d+) tokens, (\d+) hand-overs, .*", legend
+    )
+    assert counts
+    assert all(int(count) > 0 for count in counts.groups())

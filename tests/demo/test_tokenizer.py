@@ -17,7 +17,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerFa
     """The tokenizer as others load it: from its files, by AutoTokenizer."""
     folder: Path = tmp_path_factory.mktemp("tokenizer")
     save_tokenizer(folder)
-    return AutoTokenizer.from_pretrained(folder)  # type: ignore[no-untyped-call, no-any-return]
+    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(folder)
+    return tokenizer
 
 
 @pytest.mark.parametrize(

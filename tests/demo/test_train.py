@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 from typer.testing import CliRunner
 
-from tokenrouter.demo import train as module
 from tokenrouter.demo.batches import training_batches
-from tokenrouter.demo.recipes import ModelName, Recipe, build_model
-from tokenrouter.demo.train import Budget, Training, learning_rate
+from tokenrouter.demo.recipes import RECIPES, ModelName, Recipe, build_model
+from tokenrouter.demo.train import Budget, Training, learning_rate, main
 
 TINY = Recipe(16, 16, layers=1, heads=2, batch_size=4, steps=4)
 
@@ -57,9 +57,9 @@ def test_a_budget_counts_steps_or_seconds() -> None:
 
 
 def test_the_command_writes_a_model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.RECIPES, ModelName.SMALL, TINY)
-    app = module.typer.Typer()
-    app.command()(module.main)
+    monkeypatch.setitem(RECIPES, ModelName.SMALL, TINY)
+    app = typer.Typer()
+    app.command()(main)
     result = CliRunner().invoke(app, ["--model", "small", "--out", str(tmp_path), "--steps", "2"])
     assert result.exit_code == 0, result.output
     assert "2 steps" in result.output

@@ -25,10 +25,10 @@ def running(folder: Path) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def server(running: Deployment) -> Iterator[Deployment]:
+def server(running: Deployment) -> Deployment:
     """The deployment, its members having received nothing yet."""
     running.members.clear()
-    yield running
+    return running
 
 
 @pytest.fixture

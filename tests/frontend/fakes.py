@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +21,7 @@ import zmq
 
 from tokenrouter.config import Config
 from tokenrouter.demo.tokenizer import build_tokenizer, save_tokenizer
+from tokenrouter.errors import TokenRouterError
 from tokenrouter.frontend.detokenizer import run_detokenizer
 from tokenrouter.frontend.process import run_front_end
 from tokenrouter.ipc.channels import Inbox, Outbox
@@ -28,7 +30,6 @@ from tokenrouter.ipc.messages import (
     Abort,
     Inspect,
     MemberState,
-    Output,
     Route,
     Sampling,
     Submit,
@@ -49,8 +50,8 @@ from tokenrouter.processes import logs
 from tokenrouter.subserver.finish import FinishRule, aborted
 from tokenrouter.subserver.owned import Owned
 
-TOKENIZER = build_tokenizer()
-END_ID = TOKENIZER.eos_token_id
+TOKENIZER: Any = build_tokenizer()
+END_ID: int = TOKENIZER.eos_token_id
 NAMES = ("small", "large")
 TOKEN_S = 0.003
 """How long a token of a stream takes."""
@@ -186,8 +187,10 @@ class FakeMembers:
                     with self._changed:
                         self._receive(member, message, outboxes[member])
                         self._changed.notify_all()
-        for link in (*inboxes, *outboxes):
-            link.close()
+        for inbox in inboxes:
+            inbox.close()
+        for outbox in outboxes:
+            outbox.close()
         context.term()
 
     def _receive(self, member: int, message: Any, outbox: Outbox) -> None:
@@ -199,7 +202,7 @@ class FakeMembers:
             if waiting := self._waiting.pop(message.uid, None):
                 outbox.post(waiting[1].output(aborted("by the client"), 0))
         elif isinstance(message, Inspect) and member not in self.silent:
-            outbox.post(_state(message.ticket, member))
+            outbox.post(state_of(message.ticket, member))
         outbox.flush()
 
     def _answer(self, member: int, submit: Submit, outbox: Outbox) -> None:
@@ -229,7 +232,8 @@ class FakeMembers:
                 return
 
 
-def _state(ticket: int, member: int) -> MemberState:
+def state_of(ticket: int, member: int) -> MemberState:
+    """What an idle member answers."""
     return MemberState(
         ticket=ticket,
         member=member,
@@ -250,11 +254,13 @@ def _state(ticket: int, member: int) -> MemberState:
 
 @dataclass
 class Deployment:
-    """A running one."""
+    """A running one; ``front_end`` and ``detokenizer`` are its processes."""
 
     url: str
     config: Config
     members: FakeMembers
+    front_end: BaseProcess
+    detokenizer: BaseProcess
 
 
 @contextmanager
@@ -279,21 +285,20 @@ def deployment(config: Config, roster: Roster) -> Iterator[Deployment]:
         try:
             for process in processes:
                 process.start()
-            for _ in processes:
-                links.append(_Link(server.accept()[0]))
+            links += [_Link(server.accept()[0]) for _ in processes]
             for link in links:
                 link.ready()
             members = FakeMembers(ports, roster)
             for link in links:
                 link.socket.sendall(encode(roster))
             url = next(link for link in links if link.name == "run_front_end").serving()
-            yield Deployment(url, config, members)
+            yield Deployment(url, config, members, *processes)
         finally:
             for process in processes:
                 process.terminate()
             for process in processes:
                 process.join(10)
-            if members:
+            if members is not None:
                 members.close()
             for link in links:
                 link.socket.close()
@@ -339,4 +344,9 @@ def _child(entry: Callable[[Config, Ports, ChildLink], None], config: Config, po
 
     logs.set_up(entry.__name__, config.log_level)
     signal.signal(signal.SIGTERM, stop)
-    entry(config, ports, ChildLink(ports.supervisor, entry.__name__))
+    link = ChildLink(ports.supervisor, entry.__name__)
+    try:
+        entry(config, ports, link)
+    except TokenRouterError as error:
+        link.send(StartupFailed(str(error)))
+        raise SystemExit(1) from error

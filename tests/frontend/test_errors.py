@@ -61,9 +61,7 @@ def refuse(server: Deployment, path: str, body: Any, status: int = 400) -> dict[
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_chat_refuses(
-    server: Deployment, change: dict[str, Any], field: str, stream: bool
-) -> None:
+def test_chat_refuses(server: Deployment, change: dict[str, Any], field: str, stream: bool) -> None:
     error = refuse(server, CHAT_PATH, {**CHAT, **change, "stream": stream})
     assert error["param"] == field
     assert field.split("[")[0].split(".")[0] in error["message"]
@@ -156,12 +154,18 @@ def test_only_listed_routes(server: Deployment, method: str, path: str, status: 
     assert path in response.json()["error"]["message"]
 
 
+def failing(path: str) -> dict[str, Any]:
+    """A request that the members fail."""
+    return {
+        CHAT_PATH: {**CHAT, "messages": [{"role": "user", "content": "FAIL"}]},
+        TEXT_PATH: {**TEXT, "prompt": "FAIL"},
+        GENERATE_PATH: {"text": "FAIL"},
+    }[path]
+
+
 @pytest.mark.parametrize("path", [CHAT_PATH, TEXT_PATH, GENERATE_PATH])
 def test_a_failure_on_the_way(server: Deployment, path: str) -> None:
-    body = {"text": "FAIL"} if path == GENERATE_PATH else {"model": "demo", "prompt": "FAIL"}
-    if path == CHAT_PATH:
-        body = {**CHAT, "messages": [{"role": "user", "content": "FAIL"}]}
-    response = httpx.post(server.url + path, json=body)
+    response = httpx.post(server.url + path, json=failing(path))
     assert response.status_code == 503
     error = response.json()["error"]
     assert (error["type"], error["code"]) == ("server_error", "service_unavailable")
@@ -170,12 +174,7 @@ def test_a_failure_on_the_way(server: Deployment, path: str) -> None:
 
 @pytest.mark.parametrize("path", [CHAT_PATH, TEXT_PATH, GENERATE_PATH])
 def test_a_failure_in_a_stream_is_its_last_event(server: Deployment, path: str) -> None:
-    body: dict[str, Any] = {"text": "FAIL"}
-    if path != GENERATE_PATH:
-        body = {"model": "demo", "prompt": "FAIL"}
-    if path == CHAT_PATH:
-        body = {**CHAT, "messages": [{"role": "user", "content": "FAIL"}]}
-    response = httpx.post(server.url + path, json={**body, "stream": True})
+    response = httpx.post(server.url + path, json={**failing(path), "stream": True})
     assert response.status_code == 200
     *events, last, empty = response.text.split("\n\n")
     assert (len(events) > 0, empty) == (True, "")

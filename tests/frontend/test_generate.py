@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -88,7 +89,7 @@ def test_a_stream_gives_every_id_once(server: Deployment) -> None:
     tokens = reply(PROMPT, 0)
     assert [token for event in events for token in event["output_ids"]] == tokens
     assert events[-1]["text"] == reply_text(PROMPT)
-    for before, after in zip(events, events[1:], strict=False):
+    for before, after in pairwise(events):
         assert after["text"].startswith(before["text"])
         assert before["meta_info"]["finish_reason"] is None
     assert len(events[-1]["meta_info"]["routing"]["token_models"]) == len(tokens)

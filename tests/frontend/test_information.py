@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import httpx
 import openai
-import pytest
 
 from tests.frontend.fakes import Deployment
-from tokenrouter.frontend import inspection
 
 
 def test_models(client: openai.OpenAI) -> None:

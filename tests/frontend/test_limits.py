@@ -27,10 +27,10 @@ def test_the_tightest_member_of_the_route_decides() -> None:
 
 
 def test_a_prompt_without_room_for_a_token_names_who_is_too_small() -> None:
-    with pytest.raises(RequestError, match="512 .*context length of 'large'") as caught:
+    with pytest.raises(RequestError, match=r"512 .*context length of 'large'") as caught:
         limits().room(BOTH, 512, "prompt")
     assert caught.value.field == "prompt"
-    with pytest.raises(RequestError, match="100 .*KV pool of 'large'"):
+    with pytest.raises(RequestError, match=r"100 .*KV pool of 'large'"):
         limits(pool_tokens=100).room(BOTH, 100, "prompt")
 
 

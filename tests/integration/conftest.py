@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from tests.integration.deployments import TAU, demo
 from tests.integration.models import DEMO, build_trio
 from tests.integration.reference import Model
+from tests.integration.server import Server
 from tokenrouter.demo.task import draw_problem
 
 
@@ -28,6 +31,13 @@ def tokenizer() -> Any:
 @pytest.fixture(scope="session")
 def demo_models() -> list[Model]:
     return [Model(DEMO / "small"), Model(DEMO / "large")]
+
+
+@pytest.fixture(scope="session")
+def demo_server() -> Iterator[Server]:
+    """The demo pair under `entropy` at `TAU`; every test leaves it clean."""
+    with Server(demo("entropy", TAU, (1, 3), served_name="demo")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

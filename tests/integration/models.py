@@ -18,6 +18,8 @@ DEMO = Path(tokenrouter.demo.__file__).parent / "models"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 TRIO = {"tiny": (48, 1), "middle": (64, 2), "big": (96, 2)}
 """Name to (width, layers)."""
+TRIO_EOS = (11, 22, 33)
+"""Each member's own end of sequence."""
 
 
 def build_trio(folder: Path) -> dict[str, Path]:
@@ -39,7 +41,7 @@ def _llama(folder: Path, width: int, layers: int, seed: int) -> Path:
         max_position_embeddings=2048,
         initializer_range=0.4,
         tie_word_embeddings=False,
-        eos_token_id=260,
+        eos_token_id=TRIO_EOS[seed],
         torch_dtype="float32",
     )
     LlamaForCausalLM(config).save_pretrained(folder)

@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.models import DEMO
+from tests.integration.deployments import TAU, cascade, demo, serve_all
 from tests.integration.reference import Answer, Model, routed_loop
 from tests.integration.server import MEMBER_PROGRAM, Server
 
 COUNT = 40
 MUTANTS = "tests.integration.mutants"
-
-
-def demo(algorithm: str, tau: float, thresholds: Sequence[int], **options: Any) -> dict[str, Any]:
-    """A configuration of the demo pair; ``model`` options go to both members."""
-    model = {"dtype": "float32", "max_total_tokens": 20000, **options.pop("model", {})}
-    models = [
-        {"name": name, "model_path": str(DEMO / name), "threshold": threshold, **model}
-        for name, threshold in zip(("small", "large"), thresholds, strict=True)
-    ]
-    return {"algorithm": algorithm, "router_threshold": tau, "models": models, **options}
-
-
-def cascade(trio: dict[str, Path], thresholds: Sequence[int], **options: Any) -> dict[str, Any]:
-    """A configuration of the Llama trio under `cascade`."""
-    config = demo("cascade", 0.3, (1, 1), **options)
-    model = {k: v for k, v in config["models"][0].items() if k not in ("name", "model_path")}
-    config["models"] = [
-        {**model, "name": name, "model_path": str(path), "threshold": threshold}
-        for (name, path), threshold in zip(trio.items(), thresholds, strict=True)
-    ]
-    return config
-
-
-def serve_all(server: Server, prompts: Sequence[Sequence[int]], count: int = COUNT) -> list[Any]:
-    """Every prompt at once; the answers in order."""
-
-    def ask(prompt: Sequence[int]) -> Any:
-        return server.generate(
-            input_ids=list(prompt),
-            sampling_params={"max_new_tokens": count, "temperature": 0, "ignore_eos": True},
-            routing={"token_models": True},
-        )
-
-    with ThreadPoolExecutor(len(prompts)) as pool:
-        return list(pool.map(ask, prompts))
 
 
 def assert_equal(
@@ -73,13 +37,13 @@ def assert_equal(
 
 # Thresholds, prefill, chunking, radix cache and pool sizes, each in a deployment of its own.
 DEMO_DEPLOYMENTS = {
-    "entropy-lazy": demo("entropy", 0.2, (1, 3)),
+    "entropy-lazy": demo("entropy", TAU, (1, 3)),
     "random-eager-chunked": demo(
         "random", 0.35, (3, 4), prefill="eager",
         model={"chunked_prefill_size": 16, "disable_radix_cache": True},
     ),
     "entropy-evicting": demo(
-        "entropy", 0.2, (2, 24),
+        "entropy", TAU, (2, 24),
         model={"chunked_prefill_size": 32, "max_total_tokens": 700},
     ),
 }  # fmt: skip
@@ -92,7 +56,7 @@ def test_demo_pair(name: str, demo_models: list[Model], problems: list[list[int]
     expected = [routed_loop(demo_models, prompt, COUNT, algorithm, tau) for prompt in problems]
     with Server(config) as server:
         for _ in range(2):  # the second time from the prefix cache
-            assert_equal(serve_all(server, problems), expected, ("small", "large"), least=20)
+            assert_equal(serve_all(server, problems, COUNT), expected, ("small", "large"), least=20)
             server.assert_clean()
         evictions = sum(state["evictions"] for state in server.states())
         assert (evictions > 0) == (name == "entropy-evicting")
@@ -117,7 +81,7 @@ def test_llama_trio(
     expected = [routed_loop(trio_models, prompt, COUNT, "cascade", 0.3) for prompt in texts]
     with Server(config) as server:
         for _ in range(2):
-            assert_equal(serve_all(server, texts), expected, tuple(trio), least=50)
+            assert_equal(serve_all(server, texts, COUNT), expected, tuple(trio), least=50)
             server.assert_clean()
         evictions = sum(state["evictions"] for state in server.states())
         assert (evictions > 0) == (name == "eager-evicting")
@@ -129,7 +93,7 @@ def test_a_corrupted_member_is_noticed(
 ) -> None:
     expected = [routed_loop(trio_models, prompt, COUNT, "cascade", 0.3) for prompt in texts]
     with Server(cascade(trio, (1, 2, 3)), f"{MUTANTS}:{mutant}") as server:
-        served = serve_all(server, texts)
+        served = serve_all(server, texts, COUNT)
     with pytest.raises(AssertionError):
         assert_equal(served, expected, tuple(trio))
 

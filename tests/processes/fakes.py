@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 
 from tokenrouter.config import Config
 from tokenrouter.errors import StartupError
@@ -111,13 +112,30 @@ def stubborn(
     config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink
 ) -> None:
     """Members that do not end when asked."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     member(config, ports, index, cores, link)
 
 
 def slow(config: Config, ports: Ports, link: ChildLink) -> None:
     """A front end that is never ready."""
     signal.pause()
+
+
+def impatient(config: Config, ports: Ports, link: ChildLink) -> None:
+    """A front end during whose start somebody asks the supervisor to stop."""
+    os.kill(parent_of(os.getppid()), signal.SIGTERM)
+    signal.pause()
+
+
+def impatient_imports(config: Config) -> None:
+    """Imports during which somebody asks the supervisor to stop."""
+    os.kill(os.getppid(), signal.SIGTERM)
+    signal.pause()
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def nothing(config: Config) -> None:

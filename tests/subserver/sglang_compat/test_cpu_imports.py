@@ -74,8 +74,16 @@ def test_a_second_call_changes_nothing(report: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     "unused",
-    ["aiohttp", "openai", "sglang.lang.api", "sympy", "torch._dynamo", "torch._inductor"]
-    + ["torchao", "transformers.modeling_utils"],
+    (
+        "aiohttp",
+        "openai",
+        "sglang.lang.api",
+        "sympy",
+        "torch._dynamo",
+        "torch._inductor",
+        "torchao",
+        "transformers.modeling_utils",
+    ),
 )
 def test_what_text_serving_never_calls_is_not_imported(
     report: dict[str, object], unused: str

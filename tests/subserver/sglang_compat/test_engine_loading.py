@@ -86,7 +86,9 @@ def test_a_port_in_use(qwen3: TinyModel, build: Build) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(StartupError, match=rf"ports\.m\.nccl: cannot listen on TCP port {port}"):
+        with pytest.raises(
+            StartupError, match=rf"ports\.m\.nccl: cannot listen on TCP port {port}"
+        ):
             build(qwen3.path, nccl_port=port)
 
 

@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,10 +99,14 @@ class TestStandingIn:
 
 
 def test_replaced_restores_after_an_error() -> None:
-    class Owner:
-        name = "stock"
+    owner = SimpleNamespace(name="stock")
 
-    with pytest.raises(KeyError), replaced(Owner, "name", "other"):
-        assert Owner.name == "other"
-        raise KeyError
-    assert Owner.name == "stock"
+    def fail() -> None:
+        with replaced(owner, "name", "other"):
+            seen.append(owner.name)
+            raise KeyError
+
+    seen: list[str] = []
+    with pytest.raises(KeyError):
+        fail()
+    assert (seen, owner.name) == (["other"], "stock")

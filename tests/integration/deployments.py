@@ -1,0 +1,52 @@
+"""Configurations of the demo pair and of the Llama trio, and how to ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.integration.models import DEMO
+from tests.integration.server import Server
+
+TAU = 0.2
+"""Entropy, in nats, at which the demo's large model writes a good part of the tokens."""
+GREEDY = {"temperature": 0}
+
+
+def demo(algorithm: str, tau: float, thresholds: Sequence[int], **options: Any) -> dict[str, Any]:
+    """A configuration of the demo pair; ``model`` options go to both members."""
+    model = {"dtype": "float32", "max_total_tokens": 20000, **options.pop("model", {})}
+    models = [
+        {"name": name, "model_path": str(DEMO / name), "threshold": threshold, **model}
+        for name, threshold in zip(("small", "large"), thresholds, strict=True)
+    ]
+    return {"algorithm": algorithm, "router_threshold": tau, "models": models, **options}
+
+
+def cascade(trio: dict[str, Path], thresholds: Sequence[int], **options: Any) -> dict[str, Any]:
+    """A configuration of the Llama trio under `cascade`."""
+    config = demo("cascade", 0.3, (1, 1), **options)
+    model = {k: v for k, v in config["models"][0].items() if k not in ("name", "model_path")}
+    config["models"] = [
+        {**model, "name": name, "model_path": str(path), "threshold": threshold}
+        for (name, path), threshold in zip(trio.items(), thresholds, strict=True)
+    ]
+    return config
+
+
+def serve_all(
+    server: Server, prompts: Sequence[Sequence[int]], count: int, **sampling: Any
+) -> list[Any]:
+    """Every prompt at once; the answers in order."""
+
+    def ask(prompt: Sequence[int]) -> Any:
+        return server.generate(
+            input_ids=list(prompt),
+            sampling_params={"ignore_eos": True, **GREEDY, "max_new_tokens": count, **sampling},
+            routing={"token_models": True},
+        )
+
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        return list(pool.map(ask, prompts))
