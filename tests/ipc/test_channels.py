@@ -209,6 +209,7 @@ def test_an_oversized_frame_is_noticed(
     monkeypatch.setattr(channels, "MAX_FRAME_BYTES", 1000)
     outbox = open_outbox(to_generation=0)
     with closing(Inbox(context, address, senders={0: 0})) as inbox:
+        monkeypatch.setattr(channels, "MAX_FRAME_BYTES", 1_000_000)
         outbox.post(Commit(1, 0, 0, list(range(2000))))
         outbox.flush()
         # The receiving socket hangs up on it; the next frame that arrives tells.
@@ -217,6 +218,16 @@ def test_an_oversized_frame_is_noticed(
             outbox.flush()
         with pytest.raises(ChannelError, match=r"frames 0\.\.\d+ of sender 0 were lost"):
             receive(inbox)
+
+
+def test_an_oversized_frame_is_refused_by_its_sender(
+    open_outbox: Callable[..., Outbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "MAX_FRAME_BYTES", 1000)
+    outbox = open_outbox()
+    outbox.post(Commit(1, 0, 0, list(range(2000))))
+    with pytest.raises(ChannelError, match="the limit is 1000"):
+        outbox.flush()
 
 
 def test_a_receiver_that_stops_reading_fails_its_sender(

@@ -1,9 +1,9 @@
 """How frames travel: bounded, non-blocking PUSH/PULL over ZeroMQ IPC, checked on arrival.
 
 An `Outbox` collects what one iteration of a loop has to tell one receiver and sends it as
-one frame. An `Inbox` hands out what arrived, in order. A frame that is malformed,
-oversized, foreign or stale is counted, logged and dropped; a gap in a link's sequence
-means that a frame was lost, and raises `ChannelError`.
+one frame. An `Inbox` hands out what arrived, in order. A frame that is malformed, foreign
+or stale is counted, logged and dropped. ZeroMQ hangs up on whoever sends an oversized one.
+A gap in a link's sequence means that a frame was lost, and raises `ChannelError`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Outbox:
         """Send what was posted as one frame.
 
         Raises:
-            ChannelError: the receiver has stopped reading and the link is full.
+            ChannelError: the receiver has stopped reading and the link is full, or the frame
+                is larger than a receiver takes.
         """
         if not self._messages:
             return
@@ -66,8 +67,13 @@ class Outbox:
             self._sequence,
             self._messages,
         )
+        data = self._encoder.encode(frame)
+        if len(data) > MAX_FRAME_BYTES:
+            raise ChannelError(
+                f"a frame of {len(data)} bytes for {self.address}: the limit is {MAX_FRAME_BYTES}"
+            )
         try:
-            self._socket.send(self._encoder.encode(frame), zmq.NOBLOCK)
+            self._socket.send(data, zmq.NOBLOCK)
         except zmq.Again:
             raise ChannelError(
                 f"link to {self.address} is full ({HIGH_WATER_MARK} frames): receiver stopped"
@@ -132,17 +138,17 @@ class Inbox:
         try:
             frame = self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return self._drop("malformed", str(error))
+            return self._dropped("malformed", str(error))
         if frame.version != PROTOCOL_VERSION:
-            return self._drop("version", f"protocol {frame.version}, not {PROTOCOL_VERSION}")
+            return self._dropped("version", f"protocol {frame.version}, not {PROTOCOL_VERSION}")
         if frame.sender not in self._senders:
-            return self._drop("foreign", f"sender {frame.sender} is not known here")
+            return self._dropped("foreign", f"sender {frame.sender} is not known here")
         current = (self._senders[frame.sender], self._generation)
         if (frame.generation, frame.to_generation) != current:
-            return self._drop("stale", f"generations {frame.generation}, {frame.to_generation}")
+            return self._dropped("stale", f"generations {frame.generation}, {frame.to_generation}")
         expected = self._expected[frame.sender]
         if frame.sequence < expected:
-            return self._drop("duplicate", f"frame {frame.sequence} of sender {frame.sender}")
+            return self._dropped("duplicate", f"frame {frame.sequence} of sender {frame.sender}")
         if frame.sequence > expected:
             raise ChannelError(
                 f"{self.address}: frames {expected}..{frame.sequence - 1} of sender "
@@ -151,6 +157,7 @@ class Inbox:
         self._expected[frame.sender] = expected + 1
         return frame
 
-    def _drop(self, kind: str, detail: str) -> None:
+    def _dropped(self, kind: str, detail: str) -> Frame | None:
         self.dropped[kind] += 1
         logger.warning("%s: dropped a %s frame (%s)", self.address, kind, detail)
+        return None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from tokenrouter.errors import ConfigError
 
@@ -71,11 +73,11 @@ def choose_ports(
 
 
 def _fix(name: str, ports: MemberPorts, fixed: Mapping[str, str | int]) -> MemberPorts:
-    known = {field.name for field in fields(MemberPorts)}
+    values = asdict(ports)
     for key, value in fixed.items():
-        if key not in known:
+        if key not in values:
             raise ConfigError(
-                f"ports.{name}: unknown port {key!r}; ports are {', '.join(sorted(known))}"
+                f"ports.{name}: unknown port {key!r}; ports are {', '.join(values)}"
             )
         if key == "nccl" and not (isinstance(value, int) and 0 < value < 65536):
             raise ConfigError(f"ports.{name}.nccl: must be a TCP port number, got {value!r}")
@@ -83,8 +85,8 @@ def _fix(name: str, ports: MemberPorts, fixed: Mapping[str, str | int]) -> Membe
             raise ConfigError(
                 f"ports.{name}.{key}: must be a ZeroMQ endpoint such as ipc:///path, got {value!r}"
             )
-        ports = replace(ports, **{key: value})
-    return ports
+        values[key] = value
+    return msgspec.convert(values, MemberPorts)
 
 
 def _ipc(directory: Path, name: str) -> str:

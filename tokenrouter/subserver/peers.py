@@ -74,5 +74,7 @@ class PeerLinks:
 
     def close(self) -> None:
         """Close every socket."""
-        for end in (*self._inboxes, *self._outboxes.values(), self._detokenizer):
-            end.close()
+        for inbox in self._inboxes:
+            inbox.close()
+        for outbox in (*self._outboxes.values(), self._detokenizer):
+            outbox.close()

@@ -7,10 +7,11 @@ evicted shows as a wrong token. Behind the same seam as SGLang's engine.
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy
 
 from tokenrouter.schedulers.signals import Entropy, Signal, TopLogits, TopProbability
 from tokenrouter.subserver.engine import StepBatch, Visit, Work
@@ -135,20 +136,11 @@ def step_law(step_ms: float | Mapping[Any, float]) -> Callable[[int], float]:
         constant = float(step_ms) / 1e3
         return lambda batch: constant
     if "base" in step_ms:
-        base, slope = step_ms["base"] / 1e3, step_ms.get("per_request", 0.0) / 1e3
-        return lambda batch: base + slope * batch
+        base, slope = float(step_ms["base"]), float(step_ms.get("per_request", 0.0))
+        return lambda batch: (base + slope * batch) / 1e3
     sizes = sorted(step_ms)
-    times = [step_ms[size] / 1e3 for size in sizes]
-
-    def interpolate(batch: int) -> float:
-        right = bisect.bisect_left(sizes, batch)
-        if right == 0 or right == len(sizes):
-            return times[min(right, len(sizes) - 1)]
-        low, high = sizes[right - 1], sizes[right]
-        share = (batch - low) / (high - low)
-        return times[right - 1] + share * (times[right] - times[right - 1])
-
-    return interpolate
+    times = [step_ms[size] for size in sizes]
+    return lambda batch: float(numpy.interp(batch, sizes, times)) / 1e3
 
 
 def _signal(signal: Signal, context: int) -> Any:

@@ -86,8 +86,8 @@ class Visits:
             counted=self._everyone.issubset(event.route.members),
             eager=event.eager,
         )
-        self._visits[event.uid] = visit
         self.router.begin(visit)
+        self._visits[event.uid] = visit
 
     def _arrive(self, visit: Visit, event: HandOver, now: float) -> None:
         if event.start > visit.length:
