@@ -60,7 +60,7 @@ def _prepare(order: Launch, config: Config, channel: socket.socket) -> bool:
     if order.shared:
         try:
             _import_all(order, config)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - told and logged; nothing is forked
             send(channel, PrepareFailed(children.log_uncaught(error)))
             return False
     threads = running_threads()

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import httpx
 import openai
+import pytest
 
-from tests.frontend.fakes import Deployment
+from tests.frontend.fakes import Deployment, make_config, make_roster, state_of
+from tokenrouter.errors import MemberDeadError
+from tokenrouter.frontend.information import Information
+from tokenrouter.ipc.messages import MemberState
 
 
 def test_models(client: openai.OpenAI) -> None:
@@ -57,3 +67,25 @@ def test_api_documentation(server: Deployment) -> None:
         "/get_model_info",
     }
     assert "routing" in api["components"]["schemas"]["ChatRequest"]["properties"]
+
+
+def test_a_silent_member_is_named() -> None:
+    class Inspector:
+        async def ask(self, timeout_s: float) -> list[MemberState | None]:
+            return [state_of(0, 0), None]
+
+    manager: Any = SimpleNamespace(inspector=Inspector())
+    information = Information(make_config(Path("model")), manager, make_roster())
+    with pytest.raises(MemberDeadError, match="no answer from 'large'"):
+        asyncio.run(information.health())
+
+
+def test_an_infinite_threshold_can_be_shown() -> None:
+    class Inspector:
+        async def ask(self, timeout_s: float) -> list[MemberState | None]:
+            return [None, None]
+
+    manager: Any = SimpleNamespace(inspector=Inspector())
+    config = make_config(Path("model"), router_threshold=float("inf"))
+    response = asyncio.run(Information(config, manager, make_roster()).server_info())
+    assert json.loads(bytes(response.body))["router_threshold"] is None

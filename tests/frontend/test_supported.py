@@ -111,7 +111,11 @@ def test_generate_takes_neutral_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "request_", [ChatRequest.model_validate({**CHAT, "max_token": 3}), SamplingBody.model_validate({"max_token": 3})]
+    "request_",
+    [
+        ChatRequest.model_validate({**CHAT, "max_token": 3}),
+        SamplingBody.model_validate({"max_token": 3}),
+    ],
 )
 def test_unknown_fields_are_refused(request_: Any) -> None:
     with pytest.raises(RequestError, match="max_token: unknown field") as caught:

@@ -40,6 +40,7 @@ class World:
             self.context, self.ports.detokenizer, dict(enumerate(GENERATIONS)), 0
         )
         self.links = [PeerLinks(self.context, self.ports, m, GENERATIONS) for m in range(3)]
+        self.sockets: list[zmq.Socket[bytes]] = []
         self.front_end = Outbox(self.context, self.ports.members[0].input, FRONT_END)
 
     def get(self, member: int, count: int = 1) -> list[tuple[int, object]]:
@@ -50,15 +51,16 @@ class World:
             messages += self.links[member].poll(0.5)
         return messages
 
-    def raw(self, member: int) -> zmq.Socket[bytes]:
-        """A socket that can send anything to a member's peer inbox."""
+    def raw(self, address: str) -> zmq.Socket[bytes]:
+        """A socket that can send anything to an inbox."""
         socket = self.context.socket(zmq.PUSH)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(self.ports.members[member].peer)
+        socket.connect(address)
+        self.sockets.append(socket)
         return socket
 
     def close(self) -> None:
-        for end in (*self.links, self.front_end, self.detokenizer):
+        for end in (*self.links, *self.sockets, self.front_end, self.detokenizer):
             end.close()
         self.context.term()
 
@@ -85,11 +87,11 @@ def test_messages_arrive_from_peers_and_from_the_front_end(world: World):
 
 
 def test_everything_for_one_peer_travels_in_one_frame_in_order(world: World):
-    socket = world.context.socket(zmq.PULL)
-    socket.setsockopt(zmq.LINGER, 0)
     inbox = world.links[2]._inboxes[0]
     world.links[2]._poller.unregister(inbox.socket)
     inbox.close()
+    socket = world.context.socket(zmq.PULL)
+    world.sockets.append(socket)
     socket.bind(world.ports.members[2].peer)
     messages = [HandOver(1, 2, 3, [4], 2, b"x"), Close(7), Live(1, 2, 3)]
     for message in messages:
@@ -102,7 +104,6 @@ def test_everything_for_one_peer_travels_in_one_frame_in_order(world: World):
     assert frame == Frame(PROTOCOL_VERSION, 0, GENERATIONS[0], GENERATIONS[2], 0, messages)
     assert not socket.poll(50), "an empty flush sends nothing"
     assert world.get(1, 3) == [(0, Close(9))] * 3
-    socket.close()
 
 
 def test_nothing_leaves_before_the_flush(world: World):
@@ -139,7 +140,7 @@ def test_a_poll_without_limit_wakes_for_a_message(world: World):
 
 
 def test_bad_frames_are_counted_by_kind_and_not_applied(world: World):
-    socket = world.raw(0)
+    socket = world.raw(world.ports.members[0].peer)
     good = Frame(PROTOCOL_VERSION, 1, GENERATIONS[1], GENERATIONS[0], 0, [Close(1)])
     frames = [
         good,
@@ -163,26 +164,21 @@ def test_bad_frames_are_counted_by_kind_and_not_applied(world: World):
         "version": 1,
     }
     assert world.links[1].dropped() == {}
-    socket.close()
 
 
 def test_a_lost_frame_breaks_the_link(world: World):
-    socket = world.raw(0)
+    socket = world.raw(world.ports.members[0].peer)
     frame = Frame(PROTOCOL_VERSION, 1, GENERATIONS[1], GENERATIONS[0], 2, [Close(1)])
     socket.send(msgspec.msgpack.encode(frame))
     with pytest.raises(ChannelError, match=r"frames 0\.\.1 of sender 1 were lost"):
         world.get(0)
-    socket.close()
 
 
 def test_frames_of_the_front_end_are_counted_too(world: World):
-    socket = world.context.socket(zmq.PUSH)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.connect(world.ports.members[0].input)
-    socket.send(b"nonsense")
-    world.raw(0).send(b"nonsense")
+    ports = world.ports.members[0]
+    for address in (ports.input, ports.peer):
+        world.raw(address).send(b"nonsense")
     deadline = time.monotonic() + 5
     while world.links[0].dropped() != {"malformed": 2} and time.monotonic() < deadline:
         assert list(world.links[0].poll(0.1)) == []
     assert world.links[0].dropped() == {"malformed": 2}
-    socket.close()

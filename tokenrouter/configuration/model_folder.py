@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokenrouter.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tokenrouter.config import ModelConfig
+    from tokenrouter.configuration.model import ModelConfig
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 CONTEXT_KEYS = (

@@ -27,7 +27,7 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As the base class, after looking for a repeated key."""
         seen = set()
-        for key, _ in node.value:
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
                 raise yaml.MarkedYAMLError(
                     problem=f"{key.value!r} is given twice", problem_mark=key.start_mark
@@ -43,7 +43,7 @@ def read_file(path: Path) -> dict[str, Any]:
         ConfigError: the file cannot be read, or is not a YAML mapping.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
     except OSError as error:
         raise ConfigError(f"--config: cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -87,11 +87,12 @@ def apply_flags(settings: dict[str, Any], flags: Mapping[str, Any]) -> dict[str,
     if models:
         merged["models"] = _merge_models(settings.get("models") or [], models)
     if ports:
-        known = settings.get("ports") or {}
-        merged["ports"] = {
-            **known,
-            **{name: {**known.get(name, {}), **fixed} for name, fixed in ports.items()},
+        known = _mapping("ports", settings.get("ports"))
+        changed = {
+            name: {**_mapping(f"ports.{name}", known.get(name)), **fixed}
+            for name, fixed in ports.items()
         }
+        merged["ports"] = {**known, **changed}
     return merged
 
 
@@ -110,6 +111,12 @@ def _merge_models(entries: Iterable[Any], changes: Mapping[str, dict[str, Any]])
                 f"--{next(iter(fields))}: no model named {name!r}; models are {known or 'none'}"
             )
     return merged
+
+
+def _mapping(field: str, value: Any) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise ConfigError(f"{field}: must be a mapping, got {value!r}")
+    return value or {}
 
 
 def _resolved(settings: Mapping[Any, Any], base: Path) -> dict[str, Any]:

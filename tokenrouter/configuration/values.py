@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 
 from tokenrouter.configuration.sglang_args import nearest
 
@@ -30,6 +30,10 @@ def legal_name(name: str) -> str:
             "(no '/', '@' or spaces)"
         )
     return name
+
+
+Name = Annotated[str, AfterValidator(legal_name)]
+"""What requests may call a model or the deployment."""
 
 
 def parse_step_ms(value: Any) -> StepMs | None:

@@ -16,7 +16,7 @@ from tokenrouter.configuration.model_folder import read_json
 from tokenrouter.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tokenrouter.config import ModelConfig
+    from tokenrouter.configuration.model import ModelConfig
 
 Vocabulary = Mapping[str, int]
 

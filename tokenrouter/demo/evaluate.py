@@ -42,9 +42,7 @@ class Score:
 
 def answers(folder: Path, asked: Sequence[Problem], batch_size: int) -> Iterator[tuple[str, int]]:
     """Each problem's greedy answer and its number of tokens, in order."""
-    tokenizer = AutoTokenizer.from_pretrained(  # type: ignore[no-untyped-call]
-        folder, padding_side="left"
-    )
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(folder)
     for start in range(0, len(asked), batch_size):
         chats = [

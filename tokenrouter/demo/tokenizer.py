@@ -67,13 +67,14 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL_TOKENS])
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=END_OF_TEXT,
         eos_token=END,
         additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
         clean_up_tokenization_spaces=False,
         model_max_length=MAX_LENGTH,
+        model_input_names=["input_ids", "attention_mask"],
         chat_template=CHAT_TEMPLATE,
     )
 

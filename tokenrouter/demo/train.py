@@ -1,8 +1,9 @@
 """Train one model of the demo pair: `python -m tokenrouter.demo.train --model small`.
 
-Matrices inside the layers are trained by Muon, embeddings and norms by AdamW; the loss counts only
-the tokens an assistant writes. Training is single-threaded, and with `--steps` a function of its
-arguments; a run that was interrupted goes on from its checkpoint when started again.
+Matrices inside the layers are trained by Muon (torch 2.9 or later), which needs a fraction of the
+steps AdamW needs; embeddings and norms by AdamW. The loss counts only the tokens an assistant
+writes. Training is single-threaded and, unless `--minutes` limits it, a function of its arguments;
+a run that was interrupted goes on from its checkpoint when started again.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Training:
         hidden = self.model.model(input_ids=batch.inputs, use_cache=False).last_hidden_state
         logits = self.model.lm_head(hidden[batch.counted])
         loss = cross_entropy(logits, batch.targets[batch.counted])
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), GRADIENT_LIMIT)
         for optimizer, full_rate in zip(self.optimizers, FULL_RATES, strict=True):
             for group in optimizer.param_groups:
@@ -73,7 +74,7 @@ class Training:
             optimizer.zero_grad()
         self.step += 1
         self.seconds += time.monotonic() - started
-        return loss.item()
+        return float(loss.detach())
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, whole or not at all."""
@@ -101,13 +102,13 @@ def learning_rate(step: int, progress: float) -> float:
     return min(1.0, (step + 1) / WARM_UP_STEPS, (1 - progress) / (1 - DECAY_FROM))
 
 
-@torch.no_grad()
 def exact_share(model: Qwen3ForCausalLM, batch: Batch) -> float:
     """The share of conversations in which every answer token is the most probable one.
 
     These are the conversations that greedy decoding would get exactly right.
     """
-    predicted = model(input_ids=batch.inputs, use_cache=False).logits.argmax(-1)
+    with torch.no_grad():
+        predicted = model(input_ids=batch.inputs, use_cache=False).logits.argmax(-1)
     right = (predicted == batch.targets) | ~batch.counted
     return float(right.all(dim=1).double().mean())
 
@@ -136,9 +137,11 @@ def main(
         Path | None, typer.Option(help="Folder to write; the pair's own if left out.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Train for this long, not by steps.")
+        float | None, typer.Option(min=0, help="Train for this long, whatever the steps.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps; the recipe's own if left out.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps; the recipe's own if left out.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the weights and of the problems.")] = 0,
 ) -> None:
     """Train one model of the demo pair and write its folder."""
@@ -146,7 +149,7 @@ def main(
     recipe = RECIPES[name]
     folder = out or MODELS_FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
-    checkpoint = folder / "checkpoint.pt"
+    checkpoint = folder / f"checkpoint_seed{seed}.pt"
     training = Training(build_model(recipe, seed))
     if checkpoint.exists():
         training.load(checkpoint)

@@ -65,7 +65,7 @@ async def _events(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
     try:
         async for event in rest:
             yield event
-    except Exception as error:  # the edge of the process: the status line is long gone
+    except Exception as error:  # noqa: BLE001 - the edge of the process, after the status line
         yield error_event(error)
 
 

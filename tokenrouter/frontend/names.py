@@ -26,9 +26,9 @@ class RoutingOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    router_threshold: float | None = Field(None, allow_inf_nan=False)
+    router_threshold: float | None = Field(default=None, allow_inf_nan=False)
     """Instead of the deployment's."""
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     """Of the algorithm's random draws, instead of the deployment's."""
     token_models: bool = False
     """Report the member that wrote each token."""

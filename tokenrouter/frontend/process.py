@@ -24,13 +24,13 @@ from tokenrouter.subserver.sglang_compat.serving import (
     load_templates,
 )
 
-GRACE_S = 3
-"""Seconds that requests may go on after SIGTERM; the supervisor waits a little longer."""
+GRACE_S = 2
+"""Seconds that clients have after SIGTERM to take the answer that the server is stopping."""
 BACKLOG = 2048
 
 
 def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
-    """The process; ends after SIGTERM, when requests have ended or `GRACE_S` is over.
+    """The process; after SIGTERM it answers every request it still has, and ends.
 
     Raises:
         StartupError: the address cannot be listened on.
@@ -56,7 +56,8 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
         timeout_graceful_shutdown=GRACE_S,
     )
     try:
-        _Server(settings, lambda: link.send(Serving(_url(listener)))).run([listener])
+        listening = Serving(_url(listener))
+        _Server(settings, lambda: link.send(listening), manager.stop).run([listener])
     finally:
         manager.close()
         context.destroy()
@@ -83,21 +84,31 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Tells ``serving`` once the socket listens."""
+    """Calls ``on_listening`` once clients can connect, ``on_stop`` when it was told to end."""
 
-    def __init__(self, config: uvicorn.Config, serving: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_listening: Callable[[], None],
+        on_stop: Callable[[], None],
+    ) -> None:
         super().__init__(config)
-        self._serving = serving
+        self._on_listening, self._on_stop = on_listening, on_stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, and say so."""
         await super().startup(sockets)
         if self.started:
-            self._serving()
+            self._on_listening()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End every request, then the connections."""
+        self._on_stop()
+        await super().shutdown(sockets)
 
 
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - told apart, not bound
-        host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -29,6 +29,7 @@ from tokenrouter.subserver.sglang_compat.serving import (
 )
 
 ABORTED = {"type": "abort", "message": "aborted by the client"}
+STOPPING = {"type": "abort", "message": "the server is stopping", "status_code": 503}
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,10 @@ class RoutedTokenizerManager(TokenizerManager):
 
     def close(self) -> None:
         """Close every link."""
+        if self._handle_loop is not None:
+            self._handle_loop.cancel()
         self._fan_out.close()
-        self.recv_from_detokenizer.close(0)
+        self.recv_from_detokenizer.context.destroy(0)
 
     async def generate_request(
         self, obj: GenerateReqInput, request: Any = None
@@ -88,16 +91,24 @@ class RoutedTokenizerManager(TokenizerManager):
     def abort_request(self, rid: str = "", abort_all: bool = False) -> None:
         """End one request (by its exact id), or all, here at once and at its home."""
         for each in list(self.rid_to_state) if abort_all else [rid]:
-            live = self.rid_to_state.pop(each, None)
-            if live is not None and live.uid is not None:
-                self._fan_out.abort(live.uid, live.route.home)
-                live.end(ABORTED)
+            self._end(each, ABORTED)
+
+    def stop(self) -> None:
+        """The server ends: answer every request that is still here."""
+        for rid in list(self.rid_to_state):
+            self._end(rid, STOPPING)
 
     def auto_create_handle_loop(self) -> None:
         """Receive from the detokenizer; the base class would also take over signals."""
         if self._handle_loop is None:
             self._handle_loop = asyncio.create_task(self.handle_loop())
             self._handle_loop.add_done_callback(_end_process)
+
+    def _end(self, rid: str, finish: dict[str, Any]) -> None:
+        live = self.rid_to_state.pop(rid, None)
+        if live is not None and live.uid is not None:
+            self._fan_out.abort(live.uid, live.route.home)
+            live.end(finish)
 
     def _validate_one_request(self, obj: GenerateReqInput, input_ids: list[int]) -> None:
         exchange = CURRENT.get()
@@ -132,15 +143,15 @@ class RoutedTokenizerManager(TokenizerManager):
         )
         self.rid_to_state[state.rid] = state
         state.exchange.rids.append(state.rid)
-        while True:
+        finish = None
+        while not finish:
             await state.event.wait()
             state.event.clear()
-            if error := _failure(state.finish):
+            finish = state.finish  # more may come while the consumer has this chunk
+            if error := _failure(finish):
                 raise error
-            if state.stream or state.finish:
+            if state.stream or finish:
                 yield state.take(self._names, self.server_args.weight_version)
-            if state.finish:
-                return
 
     def _handle_batch_output(self, recv_obj: RoutedText) -> None:
         for i, rid in enumerate(recv_obj.rids):

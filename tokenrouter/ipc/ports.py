@@ -77,7 +77,7 @@ def _fix(name: str, ports: MemberPorts, fixed: Mapping[str, str | int]) -> Membe
     for key, value in fixed.items():
         if key not in values:
             raise ConfigError(
-                f"ports.{name}: unknown port {key!r}; ports are {', '.join(values)}"
+                f"ports.{name}: unknown port {key!r}; ports are {', '.join(sorted(values))}"
             )
         if key == "nccl" and not (isinstance(value, int) and 0 < value < 65536):
             raise ConfigError(f"ports.{name}.nccl: must be a TCP port number, got {value!r}")

@@ -59,7 +59,7 @@ def run(spec: ChildSpec, config: Config, launch: Launch, parent: int) -> int:
             entry(config, launch.ports, spec.member, spec.cores, link)
     except SystemExit as request:
         return _status(request)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the end of a process
         _report(error, link)
         return 1
     return 0

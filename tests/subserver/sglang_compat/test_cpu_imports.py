@@ -74,7 +74,7 @@ def test_a_second_call_changes_nothing(report: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     "unused",
-    (
+    [
         "aiohttp",
         "openai",
         "sglang.lang.api",
@@ -83,7 +83,7 @@ def test_a_second_call_changes_nothing(report: dict[str, object]) -> None:
         "torch._inductor",
         "torchao",
         "transformers.modeling_utils",
-    ),
+    ],
 )
 def test_what_text_serving_never_calls_is_not_imported(
     report: dict[str, object], unused: str

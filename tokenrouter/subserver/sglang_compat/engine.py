@@ -1,43 +1,27 @@
 """SGLang behind the `Engine` seam: visits in, tokens and signals out.
 
 Called by the loop only. It owns a stock SGLang scheduler whose queues stay empty and uses
-its pools, its radix (or chunk) cache and its worker; `loading.py` builds it, `batch.py`
-turns work into batches. Every call is deterministic, so that the ranks of a
-tensor-parallel member, given the same calls, hold the same pools.
+its worker, and its pools through `pools.py`; `loading.py` builds it, `batch.py` turns work
+into batches. Every call is deterministic, so that the ranks of a tensor-parallel member,
+given the same calls, hold the same pools.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from sglang.srt.managers.schedule_batch import ModelWorkerBatch
 from sglang.srt.managers.scheduler import Scheduler
 
-from tokenrouter.errors import TokenRouterError
 from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import StepBatch, Visit, Work
 from tokenrouter.subserver.sglang_compat import signals as signal_values
 from tokenrouter.subserver.sglang_compat.batch import build_batch
-from tokenrouter.subserver.sglang_compat.sampling import GREEDY, Draw, draw_of, row_sampling
+from tokenrouter.subserver.sglang_compat.pools import Pools
+from tokenrouter.subserver.sglang_compat.sampling import GREEDY, row_sampling
 from tokenrouter.subserver.sglang_compat.vocabulary import eos_ids, fingerprint
-
-
-@dataclass(slots=True)
-class Residence:
-    """What a resident visit holds (its ``handle``).
-
-    ``row`` of the request-to-token table; its first ``shared`` KV slots belong to the
-    cache, which keeps them as long as ``node`` is locked; the rest are the visit's own.
-    """
-
-    row: int
-    shared: int
-    node: Any
-    draw: Draw
 
 
 class SGLangEngine:
@@ -50,12 +34,10 @@ class SGLangEngine:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self._pool = scheduler.req_to_token_pool
-        self._allocator = scheduler.token_to_kv_pool_allocator
-        self._cache = scheduler.tree_cache
+        self._pools = Pools(scheduler)
         self._worker = scheduler.tp_worker
-        self.pool_tokens: int = scheduler.max_total_num_tokens
-        self.max_visits: int = self._pool.size
+        self.pool_tokens = self._pools.size
+        self.max_visits: int = self._pools.rows.size
         self.context_length: int = scheduler.model_config.context_len
         self.vocab_size: int = scheduler.model_config.vocab_size
         self.eos_ids = eos_ids(scheduler.model_config, scheduler.tokenizer)
@@ -75,97 +57,54 @@ class SGLangEngine:
         return text
 
     def free_tokens(self) -> int:
-        """KV tokens unused, or cached and held by nobody."""
-        free: int = self._allocator.available_size() + self._cache.evictable_size()
-        return free
+        """KV tokens unused, or cached and held by no visit."""
+        return self._pools.free()
 
     @torch.no_grad()
     def admit(self, visit: Visit) -> bool:
-        """Give the visit a row and lock the longest cached prefix short of its last token."""
-        rows = self._pool.alloc(1)
-        if rows is None:
-            return False
-        match = self._cache.match_prefix(key=visit.tokens[:-1])
-        shared = len(match.device_indices)
-        self._cache.inc_lock_ref(match.last_device_node)
-        if shared:
-            self._pool.write((rows[0], slice(0, shared)), match.device_indices.to(torch.int32))
-        visit.handle = Residence(
-            row=rows[0],
-            shared=shared,
-            node=match.last_device_node,
-            draw=draw_of(visit.sampling),
-        )
-        visit.computed = shared
-        return True
+        """Give the visit a row and the cached prefix of its tokens, short of the last one."""
+        return self._pools.admit(visit)
 
     @torch.no_grad()
     def step(self, work: Sequence[Work], signals: Sequence[Signal]) -> StepBatch:
         """One forward pass over ``work``, then signals from its raw logits, then sampling.
 
         Raises:
-            TokenRouterError: the pool has no room; nothing has changed.
+            TokenRouterError: the pool has no room (nothing has changed), or the work feeds
+                tokens that are not there.
         """
-        slots = self._allocate(sum(n for _, n in work))
-        # A row that still has tokens to feed samples nothing that counts: the cheapest way.
+        slots = self._pools.allocate(sum(n for _, n in work))
+        # What a row draws while it has tokens left to feed does not count: the cheapest way.
         draws = tuple(visit.handle.draw if visit.pending == n else GREEDY for visit, n in work)
-        sampling = row_sampling(draws, self.vocab_size, self._pool.device)
-        batch = build_batch(work, slots, self._pool, sampling.info)
+        sampling = row_sampling(draws, self.vocab_size, self._pools.rows.device)
+        batch = build_batch(work, slots, self._pools.rows, sampling.info)
         output, _, _ = self._worker.forward_batch_generation(batch, skip_sample=True)
-        logits = output.next_token_logits[:, : self._vocabulary]
-        output.next_token_logits = logits
-        blocks = signal_values.columns(logits, signals)
+        output.next_token_logits = output.next_token_logits[:, : self._vocabulary].contiguous()
+        # Before sampling, which overwrites the logits.
+        blocks = signal_values.columns(output.next_token_logits, signals)
         tokens = self._sample(output, batch, sampling.greedy)
-        ids, values = signal_values.fetch(tokens, signals, blocks)
-        return StepBatch(ids, values)
+        return StepBatch(*signal_values.fetch(tokens, signals, blocks))
 
     def _sample(
         self, output: Any, batch: ModelWorkerBatch, greedy: torch.Tensor | None
     ) -> torch.Tensor:
         """Token ids (int64) of the rows; overwrites the logits unless all rows are greedy."""
-        best = output.next_token_logits.argmax(dim=-1) if greedy is not None else None
-        drawn: torch.Tensor = self._worker.model_runner.sample(output, batch).to(torch.int64)
-        return drawn if best is None else torch.where(greedy, best, drawn)
-
-    def _allocate(self, count: int) -> torch.Tensor:
-        shortage = count - self._allocator.available_size()
-        if shortage > 0:
-            self._cache.evict(shortage)
-        slots: torch.Tensor | None = self._allocator.alloc(count)
-        if slots is None:
-            raise TokenRouterError(
-                f"a step needs {count} KV tokens and only {self.free_tokens()} are free"
-            )
-        return slots
+        sample = self._worker.model_runner.sample
+        if greedy is None:
+            drawn: torch.Tensor = sample(output, batch)
+            return drawn.to(torch.int64)
+        best = output.next_token_logits.argmax(dim=-1)
+        return torch.where(greedy, best, sample(output, batch).to(torch.int64))
 
     @torch.no_grad()
     def truncate(self, visit: Visit, length: int) -> None:
-        """Free the KV from ``length`` on; the visit may cut into the prefix it shares."""
-        held: Residence = visit.handle
-        own = self._pool.req_to_token[held.row, max(length, held.shared) : visit.computed]
-        self._allocator.free(own.to(torch.int64))
-        if length < held.shared:
-            # The cache keeps the slots cut off; only the lock moves up, to position `length`.
-            match = self._cache.match_prefix(key=visit.tokens[:length])
-            self._cache.inc_lock_ref(match.last_device_node)
-            self._cache.dec_lock_ref(held.node)
-            held.node, held.shared = match.last_device_node, length
+        """Free the KV from ``length`` on; it may cut into a cached prefix."""
+        self._pools.truncate(visit, length)
 
     @torch.no_grad()
     def release(self, visit: Visit) -> None:
-        """Leave the visit's KV to the cache and free its row and its lock."""
-        held: Residence = visit.handle
-        tokens = visit.tokens[: visit.computed]
-        # SGLang frees the KV of all tokens but the last, of which there is none yet.
-        finished = SimpleNamespace(
-            req_pool_idx=held.row,
-            origin_input_ids=tokens,
-            output_ids=[0],
-            prefix_indices=range(held.shared),
-            last_node=held.node,
-        )
-        self._cache.cache_finished_req(finished)
-        visit.handle = None
+        """Leave the visit's KV to the cache and free the rest."""
+        self._pools.release(visit)
 
     def check_pools(self) -> None:
         """Verify, while no visit is resident, that every row and KV slot is accounted for once.
@@ -173,17 +112,4 @@ class SGLangEngine:
         Raises:
             TokenRouterError: something leaked or was freed twice.
         """
-        rows = self._pool.free_slots
-        if sorted(rows) != list(range(self._pool.size)):
-            raise TokenRouterError(f"rows leaked: {len(rows)} of {self._pool.size} are free")
-        locked = self._cache.protected_size()
-        if locked or self.free_tokens() != self.pool_tokens:
-            raise TokenRouterError(
-                f"KV leaked: {self.free_tokens()} of {self.pool_tokens} tokens free, {locked} locked"
-            )
-        slots = [self._allocator.free_pages, self._allocator.release_pages]
-        if self._cache.evictable_size():
-            slots.append(self._cache.all_values_flatten())
-        distinct = torch.cat(slots).unique().numel()
-        if distinct != self.pool_tokens:
-            raise TokenRouterError(f"KV freed twice: {distinct} of {self.pool_tokens} slots exist")
+        self._pools.check()

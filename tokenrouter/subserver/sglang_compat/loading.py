@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,6 @@ import torch
 from sglang.srt.configs.model_config import ModelConfig as SGLangModelConfig
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.server_args import PortArgs, ServerArgs
-from torch.distributed import DistNetworkError
 
 from tokenrouter.config import ModelConfig
 from tokenrouter.errors import ConfigError, StartupError
@@ -18,9 +18,9 @@ from tokenrouter.ipc.ports import MemberPorts
 from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
 
 CPU_POOL_TOKENS = 32768
-"""KV tokens of a member on a CPU unless ``max_total_tokens`` says otherwise, and at most"""
+"""KV tokens of a member on a CPU, unless ``max_total_tokens`` says otherwise."""
 CPU_POOL_SHARE = 1 / 8
-"""this part of the machine's memory."""
+"""The most of the machine's memory that these may take."""
 CPU_VISITS = 512
 """Resident visits on a CPU unless ``max_running_requests`` says otherwise."""
 
@@ -68,14 +68,22 @@ def build_engine(
         rpc_ipc_name=ports.rpc,
         metrics_ipc_name=ports.metrics,
     )
-    try:
-        scheduler = Scheduler(arguments, port_arguments, arguments.base_gpu_id, 0, 0, 0, None)
-    except DistNetworkError as error:
-        raise StartupError(
-            f"ports.{model.name}.nccl: cannot listen on TCP port {ports.nccl} ({error}); "
-            "stop what uses it, or choose another"
-        ) from error
+    _check_port(model.name, ports.nccl)
+    scheduler = Scheduler(arguments, port_arguments, arguments.base_gpu_id, 0, 0, 0, None)
     return SGLangEngine(scheduler)
+
+
+def _check_port(name: str, port: int) -> None:
+    """Torch, finding its port taken, would take whoever listens for a peer and wait for it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise StartupError(
+                f"ports.{name}.nccl: cannot listen on TCP port {port}: {error.strerror}; "
+                "stop what uses it, or choose another"
+            ) from error
 
 
 def server_arguments(model: ModelConfig, seed: int) -> ServerArgs:
@@ -123,4 +131,5 @@ def _cpu_pool_tokens(arguments: ServerArgs) -> int:
         * config.head_dim
         * config.dtype.itemsize
     )
-    return min(CPU_POOL_TOKENS, int(psutil.virtual_memory().total * CPU_POOL_SHARE) // per_token)
+    fitting = int(psutil.virtual_memory().total * CPU_POOL_SHARE) // per_token
+    return min(CPU_POOL_TOKENS, int(fitting))

@@ -59,8 +59,8 @@ __all__ = [
     "front_end_args",
     "front_end_ports",
     "get_zmq_socket",
-    "load_tokenizer",
     "load_templates",
+    "load_tokenizer",
 ]
 
 # Pydantic warns whenever a deprecated field is read, and SGLang's own handlers read this one.
@@ -96,6 +96,7 @@ def front_end_args(config: Config) -> ServerArgs:
         host=config.host,
         port=config.port,
         log_level=config.log_level,
+        dtype=(first.dtype if first else None) or "auto",
         # The rest keeps SGLang from looking for a GPU, or for defaults that depend on one.
         device="cpu",
         mem_fraction_static=0.5,

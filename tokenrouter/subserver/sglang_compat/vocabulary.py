@@ -1,4 +1,4 @@
-"""What the rest of the system must know of a member's tokens: where they end, and which they are."""
+"""What other processes must know of a member's tokens: which they are, and which end a request."""
 
 from __future__ import annotations
 
