@@ -89,6 +89,12 @@ class Engine(Protocol):
     max_visits: int
     """How many visits may be resident at once."""
 
+    def limit_vocabulary(self, size: int) -> None:
+        """Never write ids from ``size`` on, nor let signals see them; called once, first.
+
+        Members' vocabularies agree but for padding: the smallest one bounds all.
+        """
+
     def admit(self, visit: Visit) -> bool:
         """Give the visit a slot and the cached prefix of its tokens.
 

@@ -47,7 +47,7 @@ def _sglang(
     from tokenrouter.subserver.sglang_compat.loading import build_engine
 
     engine = build_engine(
-        model, ports.members[index], ports.tokenizer, ports.detokenizer, cores, config.seed
+        model, ports.members[index], ports.tokenizer, ports.detokenizer, cores, config.seed + index
     )
     ready = MemberReady(
         member=index,

@@ -35,6 +35,7 @@ def run_member(
     member = load_member(config, ports, index, cores)
     link.send(member.ready)
     roster = link.roster()
+    member.engine.limit_vocabulary(min(each.vocab_size for each in roster.members))
     links = PeerLinks(context, ports, index, roster.generations)
     subserver = Subserver(
         index,

@@ -46,6 +46,10 @@ class TimedEngine:
         self.visits = 0
         self._used = 0
 
+    def limit_vocabulary(self, size: int) -> None:
+        """Leave ids from ``size`` on out of the alphabet."""
+        self._alphabet = [token for token in self._alphabet if token < size]
+
     def admit(self, visit: Visit) -> bool:
         """Take a slot; there is no prefix cache."""
         if self.visits == self.max_visits:

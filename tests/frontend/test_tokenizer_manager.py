@@ -1,0 +1,198 @@
+"""The tokenizer manager alone: what it keeps of requests, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frontend.fakes import NAMES, make_config, make_roster
+from tests.frontend.test_detokenizer import LENGTH, output
+from tokenrouter.errors import MemberDeadError, RequestError, RoutingError
+from tokenrouter.frontend.detokenizer import Decoder
+from tokenrouter.frontend.exchange import Exchange
+from tokenrouter.frontend.limits import Limits
+from tokenrouter.frontend.names import resolve
+from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.ipc.messages import Route, Sampling
+from tokenrouter.ipc.ports import choose_ports
+from tokenrouter.subserver.sglang_compat.serving import (
+    GenerateReqInput,
+    front_end_args,
+    front_end_ports,
+)
+
+
+class FanOut:
+    """Homes that never answer by themselves."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Route]] = []
+        self.aborted: list[int] = []
+
+    def submit(
+        self, rid: str, prompt: Sequence[int], sampling: Sampling, route: Route, stream: bool
+    ) -> int:
+        self.sent.append((rid, route))
+        return len(self.sent) - 1
+
+    def abort(self, uid: int, home: int) -> None:
+        self.aborted.append(uid)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Manager:
+    """A manager between `FanOut` and a decoder; every test runs in one event loop."""
+
+    def __init__(self, folder: Path, sockets: Path) -> None:
+        self.config = make_config(folder)
+        ports = choose_ports(sockets, NAMES, {})
+        self.real = RoutedTokenizerManager(
+            front_end_args(self.config), front_end_ports(ports), NAMES
+        )
+        self.fan_out = FanOut()
+        homes: Any = self.fan_out
+        self.real.connect(homes, Limits(make_roster(), NAMES))
+        self.decoder = Decoder(self.real.tokenizer)
+
+    def ask(self, name: str = "demo", **fields: Any) -> tuple[Exchange, AsyncIterator[Any]]:
+        exchange = Exchange(resolve(name, None, self.config), "text", "max_new_tokens")
+        work = GenerateReqInput(**fields)
+        work.exchange = exchange
+        return exchange, self.real.generate_request(work)
+
+    def answer(self, number: int, text: bytes, finish: Any = None, first: bool = True) -> None:
+        rid = self.fan_out.sent[number][0]
+        for batch in self.decoder.decode([output(rid, text, finish, [] if first else None)]):
+            self.real._handle_batch_output(batch)
+
+    @property
+    def live(self) -> int:
+        return len(self.real.rid_to_state)
+
+
+Scenario = Callable[[Manager], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def run(folder: Path, tmp_path: Path) -> Callable[[Scenario], None]:
+    def run(scenario: Scenario) -> None:
+        async def play() -> None:
+            manager = Manager(folder, tmp_path)
+            try:
+                await scenario(manager)
+                assert manager.live == 0
+                assert not manager.decoder.decode_status
+            finally:
+                manager.real.close()
+
+        asyncio.run(play())
+
+    return run
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_a_request_is_forgotten_when_it_ends(run: Callable[[Scenario], None]) -> None:
+    async def scenario(manager: Manager) -> None:
+        _, answers = manager.ask(text="a")
+        first = asyncio.ensure_future(anext(answers))
+        await settle()
+        assert manager.live == 1
+        manager.answer(0, b"xy", LENGTH)
+        assert (await first)["text"] == "xy"
+
+    run(scenario)
+
+
+def test_ids_match_exactly(run: Callable[[Scenario], None]) -> None:
+    async def scenario(manager: Manager) -> None:
+        _, answers = manager.ask(text=["a", "b"], rid=["1", "10"])
+        first = asyncio.ensure_future(anext(answers))
+        await settle()
+        manager.real.abort_request("1")
+        manager.real.abort_request("2")
+        assert manager.fan_out.aborted == [0]
+        assert list(manager.real.rid_to_state) == ["10"]
+        manager.answer(0, b"late", LENGTH)  # on its way when the request was aborted
+        manager.answer(1, b"y", LENGTH)
+        one, ten = await first
+        assert (one["text"], one["meta_info"]["finish_reason"]["type"]) == ("", "abort")
+        assert ten["text"] == "y"
+
+    run(scenario)
+
+
+def test_finishing_an_exchange_aborts_what_is_left(run: Callable[[Scenario], None]) -> None:
+    async def scenario(manager: Manager) -> None:
+        exchange, answers = manager.ask(text=["a", "b", "c"], stream=True)
+        first = asyncio.ensure_future(anext(answers))
+        await settle()
+        manager.answer(1, b"y", LENGTH)
+        assert (await first)["index"] == 1
+        manager.real.finish(exchange)
+        manager.real.finish(exchange)
+        assert manager.fan_out.aborted == [0, 2]
+        await settle()  # tasks that SGLang left waiting end, too
+
+    run(scenario)
+
+
+def test_chunks_that_nobody_fetched_in_time_are_joined(run: Callable[[Scenario], None]) -> None:
+    async def scenario(manager: Manager) -> None:
+        _, answers = manager.ask(text="a", stream=True)
+        first = asyncio.ensure_future(anext(answers))
+        await settle()
+        manager.answer(0, b"v")
+        manager.answer(0, b"w", first=False)
+        assert (await first)["output_ids"] == [*b"vw"]
+        manager.answer(0, b"x", first=False)
+        manager.answer(0, b"y", LENGTH, first=False)
+        last = await anext(answers)
+        assert (last["text"], last["output_ids"]) == ("vwxy", [*b"xy"])
+        with pytest.raises(StopAsyncIteration):
+            await anext(answers)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, RequestError), (500, RoutingError), (503, MemberDeadError)]
+)
+def test_failures_are_raised_by_their_status(
+    run: Callable[[Scenario], None], status: int, kind: type[Exception]
+) -> None:
+    async def scenario(manager: Manager) -> None:
+        _, answers = manager.ask(text="a")
+        first = asyncio.ensure_future(anext(answers))
+        await settle()
+        manager.answer(0, b"", {"type": "abort", "message": "why", "status_code": status})
+        with pytest.raises(kind, match="why"):
+            await first
+
+    run(scenario)
+
+
+def test_nothing_of_a_batch_is_sent_before_all_of_it_is_legal(
+    run: Callable[[Scenario], None],
+) -> None:
+    async def scenario(manager: Manager) -> None:
+        for text in (["a", "b" * 600], ["a", ""]):
+            _, answers = manager.ask(text=text)
+            with pytest.raises(RequestError, match="text"):
+                await anext(answers)
+        # One of SGLang's own checks.
+        _, answers = manager.ask(text=["a", "b"], rid=["x"])
+        with pytest.raises(RequestError, match="rids"):
+            await anext(answers)
+        assert manager.fan_out.sent == []
+
+    run(scenario)

@@ -1,0 +1,100 @@
+"""One model of a deployment, as its entry in the configuration describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from tokenrouter.configuration import sglang_args
+from tokenrouter.configuration.values import Name, StepMs, parse_step_ms
+
+
+class ModelConfig(BaseModel):
+    """One member: a model, the engine that runs it, and how it batches.
+
+    Keys of a YAML entry that are not fields here are SGLang server arguments; they are
+    collected in ``sglang``.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), ser_json_inf_nan="constants"
+    )
+
+    name: Name
+    """What requests and logs call it."""
+    engine: Literal["sglang", "timed"] = "sglang"
+    """``timed`` needs no weights: a step takes ``step_ms`` and tokens are made up."""
+    model_path: Path | None = None
+    """A Hugging Face model folder."""
+    threshold: int = Field(1, ge=1)
+    """Waiting visits that launch a batch; clamped by the live requests at run time."""
+    step_ms: Annotated[StepMs | None, BeforeValidator(parse_step_ms)] = None
+    """Milliseconds of a step (timed only): a number, ``{base, per_request}``, ``{batch: ms}``."""
+    max_total_tokens: int | None = Field(None, ge=1)
+    """KV tokens of the pool; None: the engine decides."""
+    max_batch: int = Field(256, ge=1)
+    """Most visits in one step."""
+    chunked_prefill_size: int = Field(512, ge=1)
+    """Most tokens one step feeds beyond one per ready visit."""
+    context_length: int | None = Field(None, ge=1)
+    """Longest request, prompt and output; None: the model's own limit."""
+    tp_size: int = Field(1, ge=1)
+    """Tensor-parallel ranks."""
+    dtype: str | None = None
+    """Of the weights, as SGLang names it."""
+    sglang: Mapping[str, Any] = {}
+    """Every other SGLang server argument."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect_sglang(cls, entry: Any) -> Any:
+        if not isinstance(entry, Mapping):
+            return entry
+        own = {key: value for key, value in entry.items() if key in cls.model_fields}
+        rest = {str(key): value for key, value in entry.items() if key not in cls.model_fields}
+        return {**own, "sglang": {**own.get("sglang", {}), **rest}} if rest else own
+
+    @field_validator("sglang")
+    @classmethod
+    def _check_sglang(cls, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        sglang_args.check(arguments, cls.model_fields)
+        return arguments
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> ModelConfig:
+        if self.engine == "sglang":
+            if self.model_path is None:
+                raise ValueError("model_path: give the model's folder, or set engine: timed")
+            if self.step_ms is not None:
+                raise ValueError("step_ms: only for engine: timed; remove it, or set the engine")
+            return self
+        if self.step_ms is None:
+            raise ValueError("step_ms: engine: timed needs it, for example step_ms: 6.0")
+        if self.dtype is not None or self.tp_size != 1 or self.sglang:
+            given = next(iter(self.sglang), "tp_size" if self.dtype is None else "dtype")
+            raise ValueError(f"{given}: engine: timed has no weights; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _check_threshold(self) -> ModelConfig:
+        limits = {
+            "max_batch": self.max_batch,
+            "max_total_tokens": self.max_total_tokens,
+            "max_running_requests": self.sglang.get("max_running_requests"),
+        }
+        for name, limit in limits.items():
+            if limit is not None and self.threshold > limit:
+                raise ValueError(
+                    f"threshold: {self.threshold} visits can never wait here, as {name} is "
+                    f"{limit}; lower the threshold or raise {name}"
+                )
+        return self
+
+    @property
+    def tokenizer_path(self) -> Path | None:
+        """The folder of this model's tokenizer."""
+        given = self.sglang.get("tokenizer_path")
+        return self.model_path if given is None else Path(given)
