@@ -24,10 +24,13 @@ def zeroed_kv(*arguments: Any) -> None:
 
     def step(engine: Any, real: Step, work: Sequence[Work], signals: Any) -> StepBatch:
         visit = work[0][0]
+        scheduler = engine.scheduler
         if visit.computed > 4:
-            slot = engine._pool.req_to_token[visit.handle.row, visit.computed - 2]
-            for layer in range(engine.scheduler.model_config.num_hidden_layers):
-                for buffer in engine._allocator.get_kvcache().get_kv_buffer(layer):
+            slot = scheduler.req_to_token_pool.req_to_token[visit.handle.row, visit.computed - 2]
+            for layer in range(scheduler.model_config.num_hidden_layers):
+                for buffer in scheduler.token_to_kv_pool_allocator.get_kvcache().get_kv_buffer(
+                    layer
+                ):
                     buffer[slot] = 0.0
         return real(engine, work, signals)
 

@@ -135,7 +135,9 @@ class Subserver:
             return
         kept = list(step.tokens[: decision.keep])
         stays = decision.to == self.member
-        self._events.append((visit.home, Stepped(visit.uid, kept, stays)))
+        # Its home ends a full request; meanwhile it must not run ahead past its memory.
+        full = visit.length + len(kept) - visit.prompt_length >= visit.sampling.max_new_tokens
+        self._events.append((visit.home, Stepped(visit.uid, kept, stays and not full)))
         message: Commit | HandOver
         if stays:
             message = Commit(visit.uid, visit.epoch, visit.length, kept)
