@@ -9,6 +9,7 @@ import socket
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -267,7 +268,8 @@ class Deployment:
 def deployment(config: Config, roster: Roster) -> Iterator[Deployment]:
     """Start front end and detokenizer in processes of their own, members in a thread.
 
-    The processes are forked, as in production, before there are threads.
+    The processes are forked, as in production. (There, no thread runs yet; here the members
+    of another deployment may, which newer Pythons warn of.)
     """
     with tempfile.TemporaryDirectory() as directory:
         ports = choose_ports(Path(directory), config.names, {})
@@ -283,8 +285,10 @@ def deployment(config: Config, roster: Roster) -> Iterator[Deployment]:
         members: FakeMembers | None = None
         links: list[_Link] = []
         try:
-            for process in processes:
-                process.start()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                for process in processes:
+                    process.start()
             links += [_Link(server.accept()[0]) for _ in processes]
             for link in links:
                 link.ready()

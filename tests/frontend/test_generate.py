@@ -80,8 +80,9 @@ def test_the_unsaid_length_shrinks_to_what_fits(server: Deployment) -> None:
     post(server, text="a" * 500)
     post(server, text="a" * 500, sampling_params={"max_new_tokens": None})
     post(server, text="a" * 12, sampling_params={"max_new_tokens": None})
+    post(server, text=["a" * 12, "a" * 500], sampling_params={"max_new_tokens": None})
     lengths = [sent.sampling.max_new_tokens for sent in server.members.submitted]
-    assert lengths == [12, 12, 500]
+    assert lengths == [12, 12, 500, 500, 12]
 
 
 def test_a_stream_gives_every_id_once(server: Deployment) -> None:

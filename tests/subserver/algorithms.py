@@ -19,7 +19,10 @@ class Wander(RoutingScheduler):
     """Goes to a random one of ``visits`` at every position, and keeps most tokens."""
 
     def __init__(
-        self, members: Sequence[str], router_threshold: float | None = None, visits: Sequence[int] = ()
+        self,
+        members: Sequence[str],
+        router_threshold: float | None = None,
+        visits: Sequence[int] = (),
     ) -> None:
         super().__init__(members, router_threshold)
         self.visits = tuple(visits) or tuple(range(len(members)))
@@ -132,7 +135,7 @@ class Faulty(RoutingScheduler):
     def _due(self, request: Request) -> bool:
         return request.member == self.on and request.position >= self.good
 
-    def signals(self, member: int) -> Sequence[object]:  # type: ignore[override]
+    def signals(self, member: int) -> Sequence[object]:
         return ["entropy"] if self.fault == "signals are nonsense" and member == self.on else []
 
     def start(self, request: Request) -> None:
@@ -163,13 +166,13 @@ class Faulty(RoutingScheduler):
 DECISIONS = {
     "keeps more than there is": Decision(2, 0),
     "keeps less than nothing": Decision(-1, 1),
-    "keeps a word": Decision("1", 1),  # type: ignore[arg-type]
-    "keeps a half": Decision(0.5, 1),  # type: ignore[arg-type]
-    "keeps a float": Decision(1.0, 1),  # type: ignore[arg-type]
-    "keeps None": Decision(None, 1),  # type: ignore[arg-type]
+    "keeps a word": Decision("1", 1),
+    "keeps a half": Decision(0.5, 1),
+    "keeps a float": Decision(1.0, 1),
+    "keeps None": Decision(None, 1),
     "goes to nobody": Decision(1, 99),
-    "goes to a name": Decision(1, "m1"),  # type: ignore[arg-type]
-    "goes to a float": Decision(1, 1.0),  # type: ignore[arg-type]
+    "goes to a name": Decision(1, "m1"),
+    "goes to a float": Decision(1, 1.0),
     "goes outside its route": Decision(1, 2),
     "repeats for ever": Decision(0, 0),
     "decides nothing": None,

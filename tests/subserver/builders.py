@@ -14,7 +14,7 @@ GREEDY = Sampling(8, top_k=1)
 
 def route(*members: int, home: int = 0, algorithm: str = "single", **options: object) -> Route:
     """A route over ``members`` (default: 0 and 1)."""
-    return Route(algorithm, members or (0, 1), home, **options)  # type: ignore[arg-type]
+    return Route(algorithm, members or (0, 1), home, **options)
 
 
 def make_visit(

@@ -38,6 +38,7 @@ from tokenrouter.subserver.timed import TimedEngine
 ALPHABET = tuple(range(100, 200))
 EOS = 199
 FOREVER = 1e9
+WIDE = Limits(256, 512)
 SPEEDS = (1, 1, 4, 16)
 """How much likelier some members and links are to act than others."""
 
@@ -111,7 +112,7 @@ class Deployment:
 
     Args:
         pools: KV tokens of each member, or of all.
-        eos_ids: of each member, or of all.
+        eos_ids: of each member (default: one that all share).
         seed: of the order of events.
     """
 
@@ -121,20 +122,17 @@ class Deployment:
         *,
         pools: Sequence[int] | int = 100_000,
         max_visits: int = 512,
-        limits: Limits = Limits(256, 512),
+        limits: Limits = WIDE,
         eager: bool = False,
         seed: int = 0,
         engine: type[TimedEngine] = TimedEngine,
         subserver: type[Subserver] = Subserver,
-        eos_ids: Sequence[int] | Sequence[Sequence[int]] = (EOS,),
+        eos_ids: Sequence[Sequence[int]] | None = None,
     ) -> None:
         count = len(thresholds)
         members = range(count)
         pools = [pools] * count if isinstance(pools, int) else list(pools)
-        self.eos_ids = [
-            tuple(eos_ids) if not eos_ids or isinstance(eos_ids[0], int) else tuple(eos_ids[m])
-            for m in members
-        ]
+        self.eos_ids = [(EOS,)] * count if eos_ids is None else [tuple(ids) for ids in eos_ids]
         self.rng = random.Random(seed)
         self.now = 0.0
         self.names = [f"m{m}" for m in members]

@@ -36,9 +36,7 @@ def routed_loop(
     eos_ids: Collection[int] = (),
 ) -> Expected:
     """Run one request to its finish; ``eos_ids``: of the members of its route."""
-    schedulers = [
-        create(route.algorithm, names, route.router_threshold, route.args) for _ in names
-    ]
+    schedulers = [create(route.algorithm, names, route.router_threshold, route.args) for _ in names]
     requests: dict[int, Request] = {}
     tokens, writers = list(prompt), []
     member, payload, arrives, hand_overs = route.home, b"", True, 0

@@ -54,7 +54,7 @@ def test_clamp_by_largest_remainder():
 
 
 def ready(uid: int, **options: object) -> Visit:
-    return make_visit(uid, 4, 3, **options)  # type: ignore[arg-type]
+    return make_visit(uid, 4, 3, **options)
 
 
 def uids(visits: list[Visit], threshold: int, limits: Limits = WIDE, overdue: bool = False):

@@ -14,15 +14,14 @@ import tokenrouter.subserver.loop
 import tokenrouter.subserver.memory
 from tests.subserver.algorithms import HERE
 from tests.subserver.engines import MUTANTS, PrefixCache
-from tests.subserver.harness import Deployment, Stall
+from tests.subserver.harness import WIDE, Deployment, Stall
 from tests.subserver.workload import Job, Mix, differences, make, submit_all
-from tokenrouter.ipc.messages import Blocked, Live, Message, Open, Route, Sampling
+from tokenrouter.ipc.messages import Blocked, HandOver, Live, Message, Open, Route, Sampling
 from tokenrouter.subserver.batching import Limits
 from tokenrouter.subserver.engine import Visit, Work
 from tokenrouter.subserver.loop import Subserver
 from tokenrouter.subserver.timed import TimedEngine
 
-pytestmark = pytest.mark.timeout(240)
 ROOM = 32
 """Tokens that one request may need: the smallest pool that is ever served."""
 
@@ -35,7 +34,7 @@ class Scenario:
     thresholds: list[int]
     pools: list[int]
     slots: int = 64
-    limits: Limits = Limits(256, 512)
+    limits: Limits = WIDE
     eager: bool = False
     cache: bool = False
     requests: int = 64
@@ -47,7 +46,7 @@ class Scenario:
     ) -> tuple[Deployment, list[Job]]:
         """With its requests scheduled."""
         members = len(self.thresholds)
-        deployment = options.pop("deployment", Deployment)(  # type: ignore[operator]
+        deployment = options.pop("deployment", Deployment)(
             self.thresholds,
             pools=self.pools,
             max_visits=self.slots,
@@ -66,7 +65,7 @@ class Scenario:
 
 def broken(scenario: Scenario, **options: object) -> str | None:
     """How the deployment failed the checks of every test here, if it did."""
-    deployment, jobs = scenario.build(**options)  # type: ignore[arg-type]
+    deployment, jobs = scenario.build(**options)
     try:
         deployment.run(limit=60_000)
         deployment.assert_clean()
@@ -97,13 +96,15 @@ def scenarios(draw: st.DrawFn, scarce: bool) -> Scenario:
 sizes = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(sizes, max_examples=30)
+@pytest.mark.slow
+@settings(sizes, max_examples=40)
 @given(scenarios(scarce=False))
 def test_64_requests_at_once_get_what_the_plain_loop_gives(scenario: Scenario):
     assert broken(scenario) is None
 
 
-@settings(sizes, max_examples=40)
+@pytest.mark.slow
+@settings(sizes, max_examples=60)
 @given(scenarios(scarce=True))
 def test_and_so_they_do_when_memory_and_slots_are_scarce(scenario: Scenario):
     assert broken(scenario) is None
@@ -137,7 +138,7 @@ def test_a_prefix_cache_is_really_hit():
     deployment.run()
     assert differences(deployment, jobs) == []
     deployment.assert_clean()
-    assert all(engine.hits > 50 for engine in deployment.engines)  # type: ignore[attr-defined]
+    assert all(engine.hits > 50 for engine in deployment.engines)
     answers = deployment.answers
     assert all(answers[str(job.uid)].cached_tokens < len(job.prompt) for job in jobs)
 
@@ -181,14 +182,18 @@ def test_requests_one_by_one():
 
 
 def test_batches_are_as_large_as_the_threshold_while_there_are_enough_requests():
-    """At random arrival at the delayed member, 8 live requests, thresholds that are safe."""
+    """Between the moment all members know of all 8 and the first finish."""
     smallest = {}
     for threshold in (1, 5):
         deployment = Deployment([1, threshold])
         jobs = routed(deployment, [60] * 8, lambda uid: 0)
+        while not all(member.home.live_requests == 8 for member in deployment.members):
+            deployment.turn()
+        known = len(deployment.batches[1])
         while not any(answer.finish for answer in deployment.answers.values()):
             deployment.turn()
-        smallest[threshold] = min(deployment.batches[1])
+        smallest[threshold] = min(deployment.batches[1][known:])
+        assert len(deployment.batches[1]) > known + 20
         deployment.run()
         assert differences(deployment, jobs) == []
     assert smallest[1] < 5 <= smallest[5]
@@ -217,28 +222,29 @@ def test_a_wrong_engine_is_seen(engine: type[TimedEngine]):
 
 
 class Drops(Deployment):
-    """Loses one frame."""
+    """Loses the first frame that moves control."""
 
-    frames = 0
+    lost = False
 
     def carry(self, sender: int, receiver: int) -> None:
-        self.frames += 1
-        if self.frames == 40:
-            self.wires[sender, receiver].popleft()
+        wire = self.wires[sender, receiver]
+        if not self.lost and any(isinstance(message, HandOver) for message in wire[0]):
+            wire.popleft()
+            self.lost = True
         else:
             super().carry(sender, receiver)
 
 
 class Duplicates(Deployment):
-    """Delivers every tenth frame twice, the second time after the next one."""
+    """Delivers every other frame twice, the second time after the next one."""
 
     frames = 0
 
     def carry(self, sender: int, receiver: int) -> None:
         self.frames += 1
         wire = self.wires[sender, receiver]
-        if self.frames % 10 == 0:
-            wire.insert(1, wire[0])
+        if self.frames % 2 == 0 and len(wire) > 1:
+            wire.insert(2, wire[0])
         super().carry(sender, receiver)
 
 
@@ -291,7 +297,7 @@ class CountsTheBlocked(Subserver):
 
     def _tell_home(self, home: int, message: object) -> None:
         if not isinstance(message, Blocked):
-            super()._tell_home(home, message)  # type: ignore[arg-type]
+            super()._tell_home(home, message)
 
 
 class NeverCountsDown(Subserver):
@@ -307,11 +313,27 @@ class NeverCountsDown(Subserver):
 
 @pytest.mark.parametrize(
     ("subserver", "scenario"),
-    [(ScansWhatArrives, WAITING), (NeverCountsDown, WAITING), (CountsTheBlocked, SCARCE)],
+    [(NeverCountsDown, WAITING), (CountsTheBlocked, SCARCE)],
 )
-def test_a_live_count_that_is_too_high_or_not_looked_at_stalls(subserver, scenario: Scenario):
+def test_a_live_count_that_is_too_high_stalls(subserver, scenario: Scenario):
     assert broken(scenario) is None
     assert "Stall: " in (broken(scenario, subserver=subserver) or "")
+
+
+def test_a_live_count_that_nobody_looks_at_stalls():
+    """Four requests wait on member 1 for two more, which end without ever coming there."""
+    for subserver in (Subserver, ScansWhatArrives):
+        deployment = Deployment([1, 6], subserver=subserver)
+        for uid, share in enumerate([1.0] * 4 + [0.0] * 2):
+            route = Route("random", (0, 1), 0, share)
+            length = 3 if share else 100
+            deployment.submit(uid, [100 + uid], route, Sampling(length, ignore_eos=True))
+        if subserver is Subserver:
+            deployment.run()
+            deployment.assert_clean()
+        else:
+            with pytest.raises(Stall):
+                deployment.run()
 
 
 def test_members_that_take_memory_from_older_visits_starve_each_other(
@@ -320,7 +342,7 @@ def test_members_that_take_memory_from_older_visits_starve_each_other(
     assert broken(SCARCE) is None
 
     def anyone(needy: Visit, visits: object) -> object:
-        others = [v for v in visits if v.resident and v is not needy]  # type: ignore[attr-defined]
+        others = [v for v in visits if v.resident and v is not needy]
         return iter(sorted(others, key=lambda visit: visit.uid))
 
     monkeypatch.setattr(tokenrouter.subserver.memory, "victims", anyone)
@@ -335,7 +357,7 @@ def test_opening_late_is_seen(monkeypatch: pytest.MonkeyPatch):
         if isinstance(message, Open) and member != self.member:
             late.append((self, member, message))
             return
-        plain(self, member, message)  # type: ignore[arg-type]
+        plain(self, member, message)
         while late:
             plain(*late.pop())
 

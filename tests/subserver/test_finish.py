@@ -70,7 +70,9 @@ def test_a_stop_string_is_not_looked_for_in_the_prompt():
 
 
 def test_a_stop_string_inside_one_token():
-    rule = FinishRule(Sampling(9, stop=("lo wo",)), (), lambda ids: "".join("hello world " for _ in ids))
+    rule = FinishRule(
+        Sampling(9, stop=("lo wo",)), (), lambda ids: "".join("hello world " for _ in ids)
+    )
     assert rule.after([1, 7], 1) == {"type": "stop", "matched": "lo wo"}
 
 

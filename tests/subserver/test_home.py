@@ -49,7 +49,7 @@ class Desk:
         return posted
 
     def submit(self, uid: int = 1, prompt: Sequence[int] = PROMPT, **options: object) -> None:
-        submit = make_submit(uid, prompt, **options)  # type: ignore[arg-type]
+        submit = make_submit(uid, prompt, **options)
         self.home.receive(FRONT_END, submit)
 
     def commit(self, sender: int, epoch: int, start: int, *tokens: int, uid: int = 1) -> None:
@@ -66,7 +66,7 @@ class Desk:
 
 
 def limit(most: int, **options: object) -> Sampling:
-    return Sampling(most, **options)  # type: ignore[arg-type]
+    return Sampling(most, **options)
 
 
 # The star protocol
@@ -306,7 +306,7 @@ def test_abort_of_a_waiting_request_opens_nothing_and_the_next_one_moves_up():
     output = desk.output()
     assert (output.rid, output.tokens) == ("r2", [])
     assert output.finish == {"type": "abort", "message": "Aborted by the client"}
-    assert {message.uid for _, message in desk.look()} == {3}  # type: ignore[attr-defined]
+    assert {message.uid for _, message in desk.look()} == {3}
     assert (len(desk.home), desk.home.live.owned) == (2, 2)
 
 

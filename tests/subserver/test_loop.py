@@ -33,10 +33,11 @@ from tokenrouter.subserver.batching import Limits, Rules
 from tokenrouter.subserver.loop import MIN_WAIT_S, Subserver
 
 PROMPT = [101, 102, 103]
+USUAL = Limits(16, 64)
 
 
 def everyone(**options: object) -> Route:
-    return route(0, 1, 2, **options)  # type: ignore[arg-type]
+    return route(0, 1, 2, **options)
 
 
 class Done(Exception):
@@ -79,7 +80,7 @@ class Member:
         *,
         me: int = 0,
         max_wait: float | None = None,
-        limits: Limits = Limits(16, 64),
+        limits: Limits = USUAL,
         engine: FakeEngine | None = None,
         eager: bool = False,
     ) -> None:
@@ -109,7 +110,7 @@ class Member:
 
     def arrive(self, uid: int = 1, **options: object) -> list[tuple[int, Message]]:
         """Open and HandOver of a visit whose home is member 2."""
-        to = route(2, 0, home=2, **options)  # type: ignore[arg-type]
+        to = route(2, 0, home=2, **options)
         return [
             (2, Open(uid, PROMPT, Sampling(8), to, False)),
             (2, HandOver(uid, 4, 3, [110], 0)),
@@ -124,7 +125,7 @@ def test_a_request_of_this_home_runs_and_is_streamed():
     assert member.engine.calls == [("admit", 1), ("step", [(1, 3)], ())]
     assert told[2:4] == [("to", 1, Live(0, 1, 4)), ("to", 2, Live(0, 1, 4))]
     kind, output = told[4]
-    assert (kind, output.tokens) == ("emit", [100])  # type: ignore[attr-defined]
+    assert (kind, output.tokens) == ("emit", [100])
     assert len(told) == 5
 
 
@@ -141,6 +142,22 @@ def test_a_visitor_commits_to_its_home():
     told = member.turn(*member.arrive())
     assert told == [("to", 2, Commit(1, 4, 4, [100]))]
     assert member.turn() == [("to", 2, Commit(1, 4, 5, [100]))]
+
+
+def test_a_visitor_stops_at_the_length_limit_and_waits_to_be_closed():
+    """However late its home learns that it is full."""
+    member = Member()
+    path, sampling = route(2, 0, home=2), Sampling(3)
+    told = member.turn(
+        (2, Open(1, PROMPT, sampling, path, False)), (2, HandOver(1, 4, 3, [110], 0))
+    )
+    assert told == [("to", 2, Commit(1, 4, 4, [100]))]
+    assert member.turn() == [("to", 2, Commit(1, 4, 5, [100]))]
+    assert member.turn() == []
+    member.turn()
+    assert member.timeout is None
+    member.turn((2, Close(1)))
+    assert len(member.loop.visits) == 0
 
 
 def test_a_visitor_that_goes_on_elsewhere_tells_its_home_only():
@@ -322,7 +339,7 @@ def test_what_only_a_detokenizer_receives_is_a_broken_link(message: str):
     if message == "state":
         emitted = member.loop._state(1)
     with pytest.raises(ChannelError, match="member 1 sent"):
-        member.turn((1, emitted))  # type: ignore[arg-type]
+        member.turn((1, emitted))
 
 
 def test_a_hand_over_to_a_home_is_told_from_one_to_a_visitor():
@@ -344,7 +361,7 @@ def test_run_repeats_the_three_stages_until_a_link_breaks():
             raise Done
         yield from arrivals.pop(0)
 
-    member.links.poll = poll  # type: ignore[method-assign]
+    member.links.poll = poll
     with pytest.raises(Done):
         member.loop.run()
     commits = [entry[2] for entry in member.links.log if entry[0] == "to"]
@@ -355,11 +372,11 @@ def test_step_times_are_counted():
     member = Member()
     plain = member.engine.step
 
-    def slow(work, signals):  # type: ignore[no-untyped-def]
+    def slow(work, signals):
         member.now += 0.25 * len(work)
         return plain(work, signals)
 
-    member.engine.step = slow  # type: ignore[method-assign]
+    member.engine.step = slow
     member.turn(*member.arrive(1))
     member.turn(*member.arrive(2))
     assert member.loop.stats.batches == {1: 1, 2: 1}

@@ -22,7 +22,7 @@ class Table(list[Visit]):
 def memory(engine: FakeEngine, *visits: Visit) -> tuple[Memory, Table]:
     table = Table(visits)
     engine.hold(*(visit for visit in visits if visit.resident))
-    return Memory(engine, table), table  # type: ignore[arg-type]
+    return Memory(engine, table), table
 
 
 def taken(engine: FakeEngine) -> list[object]:
@@ -30,7 +30,7 @@ def taken(engine: FakeEngine) -> list[object]:
 
 
 def resident(uid: int, length: int, computed: int, **options: object) -> Visit:
-    return make_visit(uid, length, computed, resident=True, **options)  # type: ignore[arg-type]
+    return make_visit(uid, length, computed, resident=True, **options)
 
 
 def test_victims_are_younger_parked_before_running_and_the_youngest_first():

@@ -12,7 +12,7 @@ PROMPT = [101, 102, 103, 104, 105, 106, 107]
 
 def owned(limit: int = 9, **options: object) -> Owned:
     sampling = Sampling(limit, skip_special_tokens=False, no_stop_trim=True)
-    submit = make_submit(1, PROMPT, to=route(**options), sampling=sampling)  # type: ignore[arg-type]
+    submit = make_submit(1, PROMPT, to=route(**options), sampling=sampling)
     return Owned(submit, FinishRule(sampling, {199}, lambda ids: ""), members=3)
 
 

@@ -68,7 +68,7 @@ def test_an_algorithm_that_cannot_be_made_is_an_error_of_the_request():
 def test_the_largest_payload_is_served():
     router = Router(("a", "b"), 0)
     visit = begun(router, route(algorithm="random", router_threshold=1.0))
-    visit.scheduler.send = lambda *args: bytes(MAX_PAYLOAD_BYTES)  # type: ignore[method-assign]
+    visit.scheduler.send = lambda *args: bytes(MAX_PAYLOAD_BYTES)
     assert len(router.decide(visit, STEP)[1]) == MAX_PAYLOAD_BYTES
 
 

@@ -24,7 +24,7 @@ ALPHABET = range(100, 200)
 
 
 def make(pool: int = 100, slots: int = 4, seed: int = 7, **options: object) -> TimedEngine:
-    return TimedEngine(lambda b: 0.0, ALPHABET, pool, slots, seed=seed, **options)  # type: ignore[arg-type]
+    return TimedEngine(lambda b: 0.0, ALPHABET, pool, slots, seed=seed, **options)
 
 
 def admitted(engine: TimedEngine, uid: int, tokens: list[int]) -> Visit:
@@ -113,7 +113,8 @@ def test_signals_are_uniform_and_differ_from_each_other():
     for signal in (entropy, top_probability):
         values = [signal(context) for context in contexts]
         assert sum(values) / len(values) == pytest.approx(0.5, abs=0.03)
-        assert 0.0 <= min(values) and max(values) <= 1.0
+        assert min(values) >= 0.0
+        assert max(values) <= 1.0
     assert all(top_probability(context) > 0.0 for context in contexts)
     assert all(1.0 - top_probability(c) != entropy(c) for c in contexts)
 

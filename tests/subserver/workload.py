@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from tests.subserver.algorithms import HERE
 from tests.subserver.harness import ALPHABET, Deployment, text_of
@@ -50,17 +52,10 @@ def make(rng: random.Random, mix: Mix, eos_ids: Sequence[Sequence[int]]) -> list
 def submit_all(deployment: Deployment, jobs: Iterable[Job]) -> None:
     """Schedule every arrival, and every abort."""
     for job in jobs:
-        deployment.at(
-            job.arrival,
-            lambda job=job: deployment.submit(  # type: ignore[misc]
-                job.uid, job.prompt, job.route, job.sampling, job.stream
-            ),
-        )
+        request = (job.uid, job.prompt, job.route, job.sampling, job.stream)
+        deployment.at(job.arrival, partial(deployment.submit, *request))
         if job.abort is not None:
-            deployment.at(
-                job.abort,
-                lambda job=job: deployment.abort(job.uid, job.route.home),  # type: ignore[misc]
-            )
+            deployment.at(job.abort, partial(deployment.abort, job.uid, job.route.home))
 
 
 def expected(deployment: Deployment, job: Job) -> Expected:
@@ -107,7 +102,9 @@ def _route(rng: random.Random, members: int) -> Route:
     some = tuple(sorted(rng.sample(everyone, rng.randint(1, members))))
     kinds = ["single", "cascade", "Wander", "Wander", "Bursts", "Bounce"]
     kind = rng.choice(kinds + ["random", "entropy"] * 2 if members == 2 else kinds)
-    threshold, args, route = None, {}, everyone
+    threshold: float | None = None
+    args: dict[str, Any] = {}
+    route = everyone
     if kind == "single":
         route = (rng.choice(everyone),)
     elif kind in ("Wander", "Bursts", "Bounce"):

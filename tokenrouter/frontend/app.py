@@ -12,8 +12,8 @@ from tokenrouter.config import Config
 from tokenrouter.frontend import http_errors
 from tokenrouter.frontend.generate import Generate
 from tokenrouter.frontend.information import Information
+from tokenrouter.frontend.openai_endpoints import RoutedChat, RoutedCompletion
 from tokenrouter.frontend.protocol import ChatRequest, GenerateBody, TextRequest
-from tokenrouter.frontend.serving import RoutedChat, RoutedCompletion
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.ipc.supervision import Roster
 from tokenrouter.subserver.sglang_compat.serving import TemplateManager

@@ -125,8 +125,10 @@ def held_back(text: str, stops: Sequence[str]) -> int:
     """Characters at the end of ``text`` that may be the beginning of a stop string."""
     longest = 0
     for stop in stops:
-        for length in range(min(len(stop) - 1, len(text)), longest, -1):
-            if text.endswith(stop[:length]):
-                longest = length
-                break
+        tail = text[-(len(stop) - 1) :] if len(stop) > 1 else ""
+        start = tail.find(stop[0])
+        while start >= 0 and not stop.startswith(tail[start:]):
+            start = tail.find(stop[0], start + 1)
+        if start >= 0:
+            longest = max(longest, len(tail) - start)
     return longest

@@ -1,4 +1,4 @@
-"""OpenAI's endpoints: SGLang's handlers, with routes, and with how each answer was routed.
+"""What OpenAI's endpoints share: SGLang's handlers, with routes, reporting how they routed.
 
 The handlers apply chat templates, and build answers and stream chunks; errors they meet
 are raised to the app. The first output is awaited before the response starts, so that a
@@ -19,45 +19,19 @@ from fastapi import Request, Response
 from jinja2 import TemplateError
 
 from tokenrouter.config import Config
-from tokenrouter.errors import RequestError, RoutingError, UnsupportedError
+from tokenrouter.errors import RequestError, RoutingError
 from tokenrouter.frontend import names
 from tokenrouter.frontend.clients import DONE, EventStream, while_connected
 from tokenrouter.frontend.exchange import Exchange
-from tokenrouter.frontend.protocol import ChatRequest, OpenAIRequest, TextRequest
+from tokenrouter.frontend.protocol import OpenAIRequest
 from tokenrouter.frontend.report import merge
 from tokenrouter.frontend.supported import check_fields
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
-from tokenrouter.subserver.sglang_compat.serving import (
-    GenerateReqInput,
-    OpenAIServingChat,
-    OpenAIServingCompletion,
-    TemplateManager,
-)
-
-TEMPLATE_ARGUMENTS = frozenset(
-    {
-        "conversation",
-        "messages",
-        "tools",
-        "documents",
-        "chat_template",
-        "add_generation_prompt",
-        "continue_final_message",
-        "tokenize",
-        "padding",
-        "truncation",
-        "max_length",
-        "return_tensors",
-        "return_dict",
-        "return_assistant_tokens_mask",
-        "tokenizer_kwargs",
-    }
-)
-"""Names that ``chat_template_kwargs`` may not use: they mean something to the tokenizer."""
+from tokenrouter.subserver.sglang_compat.serving import GenerateReqInput, TemplateManager
 
 
 class RoutedServing:
-    """What both endpoints share; mixed into one of SGLang's handlers."""
+    """Mixed into one of SGLang's handlers by each class of `openai_endpoints`."""
 
     prompt_field: ClassVar[str]
     id_prefix: ClassVar[str]
@@ -162,53 +136,6 @@ class RoutedServing:
     def _report(self, exchange: Exchange) -> dict[str, Any]:
         reports = [exchange.reports[index] for index in sorted(exchange.reports)]
         return merge(reports, self._config.names[0])
-
-
-class RoutedChat(RoutedServing, OpenAIServingChat):
-    """``/v1/chat/completions``."""
-
-    prompt_field = "messages"
-    id_prefix = "chatcmpl"
-    chunk_object = "chat.completion.chunk"
-
-    def _open(self, request: Any) -> Exchange:
-        reserved = TEMPLATE_ARGUMENTS.intersection(request.chat_template_kwargs or ())
-        if reserved:
-            field = f"chat_template_kwargs.{min(reserved)}"
-            raise RequestError(f"{field}: cannot be set by a request", field)
-        for i, message in enumerate(request.messages):
-            parts = message.content if isinstance(message.content, list) else ()
-            if any(part.type != "text" for part in parts):
-                field = f"messages[{i}].content"
-                raise UnsupportedError(f"{field}: only text is served", field)
-        return super()._open(request)
-
-    def _chunks(self, work: GenerateReqInput, request: ChatRequest) -> AsyncIterator[str]:
-        chunks: AsyncIterator[str] = self._generate_chat_stream(work, request, None)
-        return chunks
-
-    def _build(self, request: ChatRequest, answers: Sequence[dict[str, Any]]) -> Any:
-        return self._build_chat_response(request, answers, int(time.time()))
-
-
-class RoutedCompletion(RoutedServing, OpenAIServingCompletion):
-    """``/v1/completions``."""
-
-    prompt_field = "prompt"
-    id_prefix = "cmpl"
-    chunk_object = "text_completion"
-
-    def _open(self, request: Any) -> Exchange:
-        if request.echo and request.stream:
-            raise UnsupportedError("echo: not served in streams; leave out one of them", "echo")
-        return super()._open(request)
-
-    def _chunks(self, work: GenerateReqInput, request: TextRequest) -> AsyncIterator[str]:
-        chunks: AsyncIterator[str] = self._generate_completion_stream(work, request, None)
-        return chunks
-
-    def _build(self, request: TextRequest, answers: Sequence[dict[str, Any]]) -> Any:
-        return self._build_completion_response(request, answers, int(time.time()))
 
 
 def _event(content: dict[str, Any]) -> bytes:

@@ -12,17 +12,17 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from tokenrouter.errors import MemberDeadError, RequestError, RoutingError, TokenRouterError
+from tokenrouter.errors import RequestError
 from tokenrouter.frontend.detokenizer import RoutedText
 from tokenrouter.frontend.exchange import CURRENT, Exchange, Live
 from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.inspection import Inspector
 from tokenrouter.frontend.limits import UNASKED_TOKENS, Limits
-from tokenrouter.ipc.messages import MemberState, Sampling
+from tokenrouter.frontend.translation import failure_of, sampling_of
+from tokenrouter.ipc.messages import MemberState
 from tokenrouter.subserver.sglang_compat.serving import (
     GenerateReqInput,
     PortArgs,
-    SamplingParams,
     ServerArgs,
     TokenizedGenerateReqInput,
     TokenizerManager,
@@ -129,7 +129,7 @@ class RoutedTokenizerManager(TokenizerManager):
         created_time: float | None = None,
     ) -> Live:
         exchange = CURRENT.get()
-        sampling = _sampling(tokenized_obj.sampling_params)
+        sampling = sampling_of(tokenized_obj.sampling_params)
         route = exchange.next_route(sampling.max_new_tokens, obj.sampling_params.get("n", 1))
         prompt, stream = tokenized_obj.input_ids, bool(tokenized_obj.stream)
         return Live(exchange, tokenized_obj.rid, prompt, sampling, route, stream)
@@ -148,7 +148,7 @@ class RoutedTokenizerManager(TokenizerManager):
             await state.event.wait()
             state.event.clear()
             finish = state.finish  # more may come while the consumer has this chunk
-            if error := _failure(finish):
+            if error := failure_of(finish):
                 raise error
             if state.stream or finish:
                 yield state.take(self._names, self.server_args.weight_version)
@@ -169,31 +169,6 @@ class RoutedTokenizerManager(TokenizerManager):
             if live.finish:
                 del self.rid_to_state[rid]
             live.event.set()
-
-
-def _sampling(params: SamplingParams) -> Sampling:
-    return Sampling(
-        max_new_tokens=params.max_new_tokens,
-        temperature=params.temperature,
-        top_p=params.top_p,
-        top_k=params.top_k,
-        min_p=params.min_p,
-        stop=tuple(params.stop_strs),
-        stop_token_ids=tuple(sorted(params.stop_token_ids or ())),
-        ignore_eos=params.ignore_eos,
-        skip_special_tokens=params.skip_special_tokens,
-        spaces_between_special_tokens=params.spaces_between_special_tokens,
-        no_stop_trim=params.no_stop_trim,
-    )
-
-
-def _failure(finish: dict[str, Any] | None) -> TokenRouterError | None:
-    """What a home says by ending a request with an HTTP status."""
-    if not finish or finish.get("type") != "abort" or "status_code" not in finish:
-        return None
-    status = int(finish["status_code"])
-    kinds: dict[int, type[TokenRouterError]] = {400: RequestError, 503: MemberDeadError}
-    return kinds.get(status, RoutingError)(str(finish.get("message", "the request failed")))
 
 
 def _end_process(task: asyncio.Task[None]) -> None:

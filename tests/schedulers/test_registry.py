@@ -1,0 +1,113 @@
+"""From names to algorithms."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from tokenrouter.errors import ConfigError
+from tokenrouter.schedulers import registry
+from tokenrouter.schedulers.base import RoutingScheduler
+from tokenrouter.schedulers.cascade import Cascade
+from tokenrouter.schedulers.entropy import EntropyRouting
+from tokenrouter.schedulers.random import Random
+from tokenrouter.schedulers.single import Single
+
+BUILT_IN = {"single": Single, "random": Random, "entropy": EntropyRouting, "cascade": Cascade}
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Entry points of third parties, by name; change it to install some."""
+    values: dict[str, str] = {}
+
+    def entry_points(group: str) -> EntryPoints:
+        assert group == "tokenrouter.algorithms"
+        return EntryPoints(EntryPoint(name, value, group) for name, value in values.items())
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    return values
+
+
+def test_the_built_in_ones():
+    for name, kind in BUILT_IN.items():
+        assert registry.find(name) is kind
+        assert isinstance(registry.create(name, ["a", "b"]), kind)
+    assert set(BUILT_IN) <= set(registry.names())
+
+
+def test_an_unknown_name_suggests_the_nearest_and_lists_all(installed: dict[str, str]):
+    installed["patience"] = "nowhere:Nothing"
+    with pytest.raises(ConfigError) as error:
+        registry.find("entrpy")
+    assert "unknown algorithm 'entrpy'; did you mean 'entropy'?" in str(error.value)
+    assert "cascade, entropy, patience, random, single" in str(error.value)
+    assert "module:Class" in str(error.value)
+    with pytest.raises(ConfigError) as error:
+        registry.find("patiense")
+    assert "did you mean 'patience'?" in str(error.value)
+
+
+def test_a_name_like_no_other_suggests_nothing():
+    with pytest.raises(ConfigError) as error:
+        registry.find("zzz")
+    assert "did you mean" not in str(error.value)
+
+
+def test_an_installed_algorithm_is_found_by_its_name(installed: dict[str, str]):
+    installed["mine"] = "tokenrouter.schedulers.cascade:Cascade"
+    assert registry.find("mine") is Cascade
+    assert registry.create("mine", ["a", "b"], 0.4).router_threshold == 0.4
+    assert "mine" in registry.names()
+
+
+def test_a_built_in_name_cannot_be_taken(installed: dict[str, str]):
+    installed["single"] = "tokenrouter.schedulers.cascade:Cascade"
+    assert registry.find("single") is Single
+
+
+def test_an_installed_algorithm_that_does_not_load_names_its_place(installed: dict[str, str]):
+    installed["mine"] = "nowhere_at_all:Mine"
+    with pytest.raises(ConfigError, match=r"cannot load 'nowhere_at_all:Mine': No module named"):
+        registry.find("mine")
+
+
+def test_module_and_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "my_routing.py").write_text(
+        "from tokenrouter.schedulers.single import Single\nclass Mine(Single): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = registry.find("my_routing:Mine")
+    assert issubclass(found, RoutingScheduler) and found.__name__ == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("nowhere_at_all:Mine", "No module named"),
+        ("tokenrouter.schedulers.single:Sngle", "has no attribute 'Sngle'"),
+        (":Single", "cannot load"),
+        ("tokenrouter.schedulers.single:", "cannot load"),
+        ("tokenrouter.schedulers.base:Request", "is not a RoutingScheduler subclass"),
+        ("tokenrouter.schedulers.random:SMALL", "is not a RoutingScheduler subclass"),
+    ],
+)
+def test_what_is_not_an_algorithm_is_refused(name: str, problem: str):
+    with pytest.raises(ConfigError, match=f"algorithm: .*{problem}"):
+        registry.find(name)
+
+
+def test_arguments_are_passed_on_and_wrong_ones_are_refused():
+    made = registry.create("cascade", ["a", "b", "c"], None, {"thresholds": [0.1, 0.2]})
+    assert isinstance(made, Cascade) and made.thresholds == (0.1, 0.2)
+    with pytest.raises(ConfigError, match=r"algorithm_args: cascade .*unexpected.*'threshold'"):
+        registry.create("cascade", ["a", "b"], None, {"threshold": 0.1})
+    with pytest.raises(ConfigError, match="algorithm_args: single"):
+        registry.create("single", ["a"], None, {"members": ["b"]})
+
+
+def test_what_an_algorithm_itself_refuses_is_its_own_error():
+    with pytest.raises(ConfigError, match="needs 1 values"):
+        registry.create("cascade", ["a", "b"], None, {"thresholds": []})
