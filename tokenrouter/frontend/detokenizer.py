@@ -21,6 +21,7 @@ from tokenrouter.ipc.channels import Inbox
 from tokenrouter.ipc.messages import MemberState, Output
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink, Ready
+from tokenrouter.ipc.waiting import Waiter
 from tokenrouter.subserver.sglang_compat.serving import (
     BatchStrOut,
     BatchTokenIDOut,
@@ -102,11 +103,12 @@ def run_detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
     roster = link.roster()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     inbox = Inbox(context, ports.detokenizer, dict(enumerate(roster.generations)))
+    waiter = Waiter([inbox.socket])
     texts = get_zmq_socket(context, zmq.PUSH, ports.tokenizer, False)
     gc.freeze()
     try:
         while True:
-            inbox.socket.poll()
+            waiter.wait(None)
             messages = [message for _, message in inbox.drain()]
             for batch in decoder.decode(each for each in messages if isinstance(each, Output)):
                 texts.send_pyobj(batch)
@@ -114,6 +116,7 @@ def run_detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
                 if isinstance(state, MemberState):
                     texts.send_pyobj(state)
     finally:
+        waiter.close()
         inbox.close()
         texts.close(0)
         context.term()

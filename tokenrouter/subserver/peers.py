@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import zmq
@@ -10,6 +9,7 @@ import zmq
 from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import FRONT_END, MemberState, Message, Output
 from tokenrouter.ipc.ports import Ports
+from tokenrouter.ipc.waiting import Waiter
 
 
 class PeerLinks:
@@ -38,14 +38,12 @@ class PeerLinks:
             m: Outbox(context, ports.members[m].peer, member, mine, g) for m, g in others.items()
         }
         self._detokenizer = Outbox(context, ports.detokenizer, member, mine)
-        self._poller = zmq.Poller()
-        for inbox in self._inboxes:
-            self._poller.register(inbox.socket, zmq.POLLIN)
+        self._waiter = Waiter([inbox.socket for inbox in self._inboxes])
 
     def poll(self, timeout: float | None) -> Iterator[tuple[int, Message]]:
         """(sender, message) of all that arrived; waits up to ``timeout`` s for the first."""
         if timeout != 0.0:
-            self._poller.poll(None if timeout is None else math.ceil(timeout * 1e3))
+            self._waiter.wait(timeout)
         for inbox in self._inboxes:
             yield from inbox.drain()
 
@@ -74,6 +72,7 @@ class PeerLinks:
 
     def close(self) -> None:
         """Close every socket."""
+        self._waiter.close()
         for inbox in self._inboxes:
             inbox.close()
         for outbox in (*self._outboxes.values(), self._detokenizer):

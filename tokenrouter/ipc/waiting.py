@@ -1,0 +1,41 @@
+"""Waiting for messages without missing a signal."""
+
+from __future__ import annotations
+
+import math
+import signal
+import socket
+from collections.abc import Sequence
+
+import zmq
+
+
+class Waiter:
+    """Waits for any of ``sockets``; a signal with a Python handler ends the wait at once.
+
+    Without it, a signal that arrives between the interpreter's last look and the poll's
+    system call would be acted on only after the next message: it also writes to a descriptor
+    that is polled here. One per process, made in the main thread.
+    """
+
+    def __init__(self, sockets: Sequence[zmq.Socket[bytes]]) -> None:
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self._poller = zmq.Poller()
+        for each in sockets:
+            self._poller.register(each, zmq.POLLIN)
+        self._poller.register(self._woken, zmq.POLLIN)
+        self._before = signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+
+    def wait(self, timeout: float | None) -> None:
+        """Return once something arrived, a signal came, or ``timeout`` seconds passed."""
+        ready = self._poller.poll(None if timeout is None else math.ceil(timeout * 1e3))
+        if any(each == self._woken.fileno() for each, _ in ready):
+            self._woken.recv(4096)
+
+    def close(self) -> None:
+        """Leave signals as they were."""
+        signal.set_wakeup_fd(self._before)
+        self._woken.close()
+        self._waker.close()
