@@ -88,6 +88,7 @@ def test_a_visit_that_is_not_counted_does_not_count_towards_a_threshold():
 
 def test_overdue_visits_launch_whatever_the_threshold():
     assert uids([ready(1)], threshold=9, overdue=True) == [(1, 1)]
+    assert choose([ready(1)], 9, WIDE) == [], "they are not, unless it is said"
 
 
 def test_parked_and_blocked_visits_do_nothing():
@@ -130,7 +131,7 @@ def test_at_most_so_many_visits_oldest_first():
 
 def test_the_token_budget_goes_to_the_oldest_and_single_tokens_need_none():
     limits = Limits(8, 5)
-    visits = [make_visit(1, 8, 4), make_visit(2, 8, 3), make_visit(3, 8, 4), ready(4)]
+    visits = [make_visit(1, 8, 4), make_visit(2, 8, 3), make_visit(3, 8, 6), ready(4)]
     # 4 - 1 of the budget of 5, then the 2 that are left, then none; the single token joins.
     assert uids(visits, 1, limits) == [(1, 4), (2, 3), (4, 1)]
 

@@ -302,6 +302,11 @@ def test_abort_of_a_waiting_request_opens_nothing_and_the_next_one_moves_up():
     desk.submit(3)
     assert (len(desk.home), desk.home.live.owned) == (3, 1)
     desk.look()
+    desk.submit(4)
+    desk.home.receive(FRONT_END, Abort(4))
+    assert desk.output().rid == "r4"
+    desk.home.receive(0, Failed(2, "it is not open anywhere", 500))
+    assert (desk.look(), desk.home.stale) == ([], 1)
     desk.home.receive(FRONT_END, Abort(2))
     output = desk.output()
     assert (output.rid, output.tokens) == ("r2", [])

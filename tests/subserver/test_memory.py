@@ -72,6 +72,7 @@ def test_the_cache_counts_at_the_first_admission_only():
 def test_an_older_visit_takes_from_the_youngest_and_only_as_much_as_it_needs():
     engine = FakeEngine(14)
     old, mid, young = resident(1, 6, 4), resident(2, 5, 5, control=False), resident(3, 5, 5)
+    mid.eager = True
     policy, _ = memory(engine, old, mid, young)
     # Nothing is free: the parked one loses its 5 tokens; the running one keeps its own.
     assert policy.secure([(old, 2)]) == ([(old, 2)], [])
@@ -99,6 +100,16 @@ def test_nothing_is_taken_when_it_could_not_be_enough():
     assert policy.secure([(needy, 9)]) == ([], [needy])
     assert taken(engine) == [5], "only its own slot goes back"
     assert young.resident and policy.evictions == 0
+
+
+def test_what_a_visit_holds_itself_is_nothing_it_could_take():
+    engine = FakeEngine(20)
+    oldest, needy, young = resident(1, 8, 8, control=False), resident(5, 11, 8), resident(9, 2, 2)
+    policy, _ = memory(engine, oldest, needy, young)
+    engine.free = 0
+    assert policy.secure([(needy, 3)]) == ([], [needy]), "2 could be taken, and 3 are needed"
+    assert taken(engine) == []
+    assert (needy.resident, needy.computed) == (True, 8)
 
 
 def test_a_visit_that_comes_in_needs_room_for_all_it_knows():
@@ -170,9 +181,11 @@ def test_blocked_visits_do_not_evict_younger_ones_in_turn():
     table.append(young)
     engine.hold(young)
     table.remove(oldest)
-    engine.free += 10  # as if the oldest had been cut: not a departure
-    assert policy.could_run(needy), "9 tokens are free"
-    engine.free -= 3
+    engine.free += 15  # as if the oldest had been cut: not a departure
+    assert policy.could_run(needy), "15 tokens are free"
+    engine.free -= 6
+    assert policy.could_run(needy), "9 tokens are free, all that it needs"
+    engine.free -= 1
     assert not policy.could_run(needy), "it would need the younger one's, and nobody left"
 
 

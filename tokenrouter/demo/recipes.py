@@ -2,6 +2,8 @@
 
 The gap between them is set by width and by training: the small model's training ends once it writes
 the template well and about half of the answers are right; the large one's goes on to the end.
+`evaluate` finds 0.546 and 0.998 of 1,000 held-out answers wholly right for the published weights,
+which these recipes give with seed 0. Another processor rounds differently, and so ends elsewhere.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class Recipe:
 
 
 RECIPES = {
-    ModelName.SMALL: Recipe(64, 160, layers=2, heads=2, batch_size=32, steps=600),
+    ModelName.SMALL: Recipe(64, 160, layers=2, heads=2, batch_size=32, steps=760),
     ModelName.LARGE: Recipe(128, 384, layers=3, heads=4, batch_size=32, steps=1000),
 }
 
