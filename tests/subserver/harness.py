@@ -153,7 +153,9 @@ class Deployment:
         rules = Rules(tuple(thresholds), limits, max_wait=FOREVER)
         self.links = [MemoryLinks(m, self) for m in members]
         self.engines = [
-            engine(lambda b: 0.0, ALPHABET, pools[m], max_visits, seed=m, sleep=lambda s: None)
+            engine(
+                lambda b: 0.0, ALPHABET, pools[m], max_visits, seed=m, wait_until=lambda due: None
+            )
             for m in members
         ]
         self.members = [

@@ -279,6 +279,7 @@ def test_a_visit_without_memory_is_told_blocked_and_admitted():
     assert not any(isinstance(entry[2], Admitted) for entry in member.turn())
     told = member.turn((2, Close(1)))
     assert told == [("to", 2, Admitted(2)), ("to", 2, Commit(2, 4, 4, [100]))]
+    assert member.turn() == [("to", 2, Commit(2, 4, 5, [100]))]
 
 
 def test_a_blocked_visit_that_is_closed_is_forgotten():
@@ -318,16 +319,40 @@ def test_early_work_without_memory_is_given_up():
     assert visit is not None and not visit.eager and not visit.blocked
 
 
+def test_early_work_that_runs_out_of_memory_half_way_is_given_up():
+    member = Member(limits=Limits(16, 1))
+    member.turn((2, Open(1, PROMPT, Sampling(8), route(2, 0, home=2), True)))
+    member.engine.free = 0
+    assert member.turn() == []
+    visit = member.loop.visits.get(1)
+    assert visit is not None
+    assert (visit.computed, visit.resident, visit.eager) == (2, True, False)
+
+
+@pytest.mark.parametrize("cached", [0, 2])
+def test_an_answer_says_what_the_prefix_cache_had(cached: int):
+    member = Member(engine=FakeEngine(cached=cached))
+    told = member.turn((FRONT_END, make_submit(1, to=route(0))))
+    assert told[-1][1].cached_tokens == cached
+
+
+def test_an_answer_without_a_step_had_nothing_cached():
+    member = Member(engine=FakeEngine(cached=2))
+    told = member.turn((FRONT_END, make_submit(1, to=route(0))), (FRONT_END, Abort(1)))
+    assert told[-1][1].cached_tokens == 0
+
+
 def test_inspection_reports_what_the_member_holds():
     member = Member((2, 1, 1))
-    member.turn((1, Live(3, 3, 30)), counted(1), *member.arrive(7), (2, Close(8)))
+    late = [(2, Close(8)), (2, Blocked(9)), (2, Blocked(9))]
+    member.turn((1, Live(3, 3, 30)), counted(1), *member.arrive(7), *late)
     told = member.turn((FRONT_END, Inspect(5)))
     (state,) = [each for entry in told for each in entry if isinstance(each, MemberState)]
     assert (state.ticket, state.member) == (5, 0)
     assert (state.visits, state.requests, state.live, state.threshold) == (2, 1, 4, 2)
     assert (state.pool_tokens, state.free_tokens) == (1000, 1000 - 3 - 4 - 0)
     assert state.batches == {2: 1}
-    assert (state.expired_waits, state.evictions, state.stale) == (0, 0, 1)
+    assert (state.expired_waits, state.evictions, state.stale) == (0, 0, 3)
     assert state.dropped == {"stale": 2}
 
 

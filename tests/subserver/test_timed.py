@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from tokenrouter.subserver.timed import (
     entropy,
     extend_context,
     next_token,
+    sleep_then_spin,
     step_law,
     top_probability,
     uniform,
@@ -165,50 +168,53 @@ def test_a_released_visit_starts_again_from_nothing():
 
 
 class Clock:
-    """Time that passes only while something is computed or slept."""
+    """Time that passes only while somebody waits for a moment."""
 
     def __init__(self) -> None:
         self.now = 50.0
-        self.slept: list[float] = []
+        self.waited: list[float] = []
 
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
+    def wait_until(self, due: float) -> None:
+        self.waited.append(due - self.now)
+        self.now = due
 
 
-def test_a_step_sleeps_only_for_what_is_left_of_its_time():
+def test_the_time_of_a_step_includes_its_own_work():
     clock = Clock()
+    fed = []
 
-    def computing() -> float:
-        clock.now += 0.002
-        return clock.now
+    def computing(batch: int) -> float:
+        fed.append(batch)
+        return 0.010
 
-    engine = TimedEngine(step_law(10.0), ALPHABET, 100, 4, sleep=clock.sleep, clock=computing)
+    engine = TimedEngine(
+        computing, ALPHABET, 100, 4, wait_until=clock.wait_until, clock=lambda: clock.now
+    )
     visit = admitted(engine, 1, [1, 2])
     feed(engine, visit, 1)
-    assert clock.slept == [pytest.approx(0.008)], "10 ms, and the work itself took 2"
+    assert fed == [1]
+    assert clock.waited == [pytest.approx(0.010)], "counted from the call, not from the end"
 
 
-def test_a_step_that_computes_too_long_does_not_sleep():
-    clock = Clock()
-
-    def computing() -> float:
-        clock.now += 0.002
-        return clock.now
-
-    engine = TimedEngine(step_law(2.0), ALPHABET, 100, 4, sleep=clock.sleep, clock=computing)
-    feed(engine, admitted(engine, 1, [1, 2]), 1)
-    assert clock.slept == []
+def test_waiting_ends_on_time_and_not_before():
+    due = time.monotonic() + 0.02
+    sleep_then_spin(due)
+    assert due <= time.monotonic()
+    start = time.monotonic()
+    sleep_then_spin(start - 1.0)
+    assert time.monotonic() - start < 0.5, "a moment that has passed is not waited for"
 
 
 def test_the_time_of_a_step_is_that_of_its_number_of_visits():
     clock = Clock()
     law = step_law({"base": 6.0, "per_request": 0.5})
-    engine = TimedEngine(law, ALPHABET, 100, 4, sleep=clock.sleep, clock=lambda: clock.now)
+    engine = TimedEngine(
+        law, ALPHABET, 100, 4, wait_until=clock.wait_until, clock=lambda: clock.now
+    )
     visits = [admitted(engine, uid, [1, 2, 3]) for uid in (1, 2, 3)]
     engine.step([(visit, 3) for visit in visits], ())
     engine.step([(visits[0], 1)], ())
-    assert clock.slept == [pytest.approx(0.0075), pytest.approx(0.0065)]
+    assert clock.waited == [pytest.approx(0.0075), pytest.approx(0.0065)]
 
 
 @pytest.mark.parametrize(

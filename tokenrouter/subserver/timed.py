@@ -16,6 +16,7 @@ import numpy
 from tokenrouter.schedulers.signals import Entropy, Signal, TopLogits, TopProbability
 from tokenrouter.subserver.engine import StepBatch, Visit, Work
 
+SPIN_S = 0.0005
 _MASK = (1 << 64) - 1
 
 
@@ -26,7 +27,7 @@ class TimedEngine:
         step_s: seconds that a step of b visits takes, from the call to the result.
         alphabet: the token ids it writes.
         seed: of the function from contexts to tokens and signals.
-        sleep: waits some seconds (tests: does nothing).
+        wait_until: returns at a time of ``clock`` (tests: at once).
     """
 
     def __init__(
@@ -36,13 +37,13 @@ class TimedEngine:
         pool_tokens: int,
         max_visits: int,
         seed: int = 0,
-        sleep: Callable[[float], None] = time.sleep,
+        wait_until: Callable[[float], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pool_tokens = pool_tokens
         self.max_visits = max_visits
         self._step_s, self._alphabet, self._seed = step_s, alphabet, seed
-        self._sleep, self._clock = sleep, clock
+        self._wait_until, self._clock = wait_until or sleep_then_spin, clock
         self.visits = 0
         self._used = 0
 
@@ -68,9 +69,7 @@ class TimedEngine:
             tokens=[next_token(context, self._alphabet) for context in contexts],
             signals={each.name: [_signal(each, c) for c in contexts] for each in signals},
         )
-        left = due - self._clock()
-        if left > 0:
-            self._sleep(left)
+        self._wait_until(due)
         return batch
 
     def truncate(self, visit: Visit, length: int) -> None:
@@ -95,6 +94,19 @@ class TimedEngine:
         for token in visit.tokens[start : start + n]:
             prefixes.append(extend_context(prefixes[-1], token))
         return prefixes[-1]
+
+
+def sleep_then_spin(due: float) -> None:
+    """Return when `time.monotonic` reaches ``due``.
+
+    The last `SPIN_S` are spun away, as waiting for a GPU does: a sleep alone ends late, and
+    what follows it starts with cold caches.
+    """
+    left = due - time.monotonic() - SPIN_S
+    if left > 0:
+        time.sleep(left)
+    while time.monotonic() < due:
+        pass
 
 
 def context_of(tokens: Sequence[int], seed: int) -> int:
