@@ -1,14 +1,14 @@
 """Every error TokenRouter raises on purpose, and the HTTP status each becomes.
 
-    TokenRouterError
-    |-- ConfigError           the deployment cannot start; names the field and the remedy
-    |-- StartupError          a process of the deployment could not start; names the cause
-    |-- RequestError     400  the request is wrong and stays wrong; the server is fine
-    |   |-- UnknownModelError   404
-    |   `-- UnsupportedError    400  valid elsewhere, not served here
-    |-- RoutingError     500  an algorithm broke its contract; fails that request only
-    |-- MemberDeadError  503  a member died; the request may be retried
-    `-- ChannelError          fatal for a member: a link is full, broken or out of order
+TokenRouterError
+|-- ConfigError           the deployment cannot start; names the field and the remedy
+|-- StartupError          a process of the deployment could not start; names the cause
+|-- RequestError     400  the request is wrong and stays wrong; the server is fine
+|   |-- UnknownModelError   404
+|   `-- UnsupportedError    400  valid elsewhere, not served here
+|-- RoutingError     500  an algorithm broke its contract; fails that request only
+|-- MemberDeadError  503  a member died; the request may be retried
+`-- ChannelError          fatal for a member: a link is full, broken or out of order
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 from tokenrouter.config import Config
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink
-from tokenrouter.subserver.engine import StepBatch, Visit, Work
+from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work
 from tokenrouter.subserver.process import run_member
 
 Step = Callable[..., StepBatch]
@@ -77,9 +77,10 @@ def _run(
     real: Step = SGLangEngine.step
     steps = 0
 
-    def step(engine: Any, work: Sequence[Work], signals: Any) -> StepBatch:
+    def step(engine: Any, work: Sequence[Work], signals: Any, meanwhile: Meanwhile) -> StepBatch:
         nonlocal steps
         steps += 1
+        meanwhile()
         if steps % EVERY:
             return real(engine, work, signals)
         return corrupt(engine, real, work, signals)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tokenrouter.ipc.messages import Route, Sampling, Submit
 from tokenrouter.ipc.supervision import MemberReady, Roster
 from tokenrouter.schedulers.signals import Signal
-from tokenrouter.subserver.engine import StepBatch, Visit, Work
+from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
 
 GREEDY = Sampling(8, top_k=1)
 
@@ -83,6 +83,9 @@ class FakeEngine:
         self.slots = max_visits
         self._cached = cached
 
+    def limit_vocabulary(self, size: int) -> None:
+        self.calls.append(("limit_vocabulary", size))
+
     def hold(self, *visits: Visit) -> FakeEngine:
         """Account for visits that are resident already."""
         for visit in visits:
@@ -100,7 +103,10 @@ class FakeEngine:
         self.free -= visit.computed
         return True
 
-    def step(self, work: Sequence[Work], signals: Sequence[Signal]) -> StepBatch:
+    def step(
+        self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
+    ) -> StepBatch:
+        meanwhile()
         self.calls.append(("step", [(visit.uid, n) for visit, n in work], signals))
         self.free -= sum(n for _, n in work)
         values = {signal.name: [0.5 + i for i in range(len(work))] for signal in signals}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tokenrouter.schedulers.signals import Signal
-from tokenrouter.subserver.engine import StepBatch, Visit, Work
+from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
 from tokenrouter.subserver.timed import TimedEngine, extend_context
 
 
@@ -53,8 +53,10 @@ class RepeatsTokens(TimedEngine):
     steps = 0
     last = 0
 
-    def step(self, work: Sequence[Work], signals: Sequence[Signal]) -> StepBatch:
-        batch = super().step(work, signals)
+    def step(
+        self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
+    ) -> StepBatch:
+        batch = super().step(work, signals, meanwhile)
         self.steps += 1
         tokens = [self.last, *batch.tokens[1:]] if self.steps % 5 == 0 else list(batch.tokens)
         self.last = batch.tokens[0]
@@ -64,8 +66,10 @@ class RepeatsTokens(TimedEngine):
 class MixesRows(TimedEngine):
     """Gives each row of a batch the token of another one."""
 
-    def step(self, work: Sequence[Work], signals: Sequence[Signal]) -> StepBatch:
-        batch = super().step(work, signals)
+    def step(
+        self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
+    ) -> StepBatch:
+        batch = super().step(work, signals, meanwhile)
         return StepBatch(batch.tokens[::-1], batch.signals)
 
 
@@ -74,8 +78,10 @@ class ZeroesKv(TimedEngine):
 
     steps = 0
 
-    def step(self, work: Sequence[Work], signals: Sequence[Signal]) -> StepBatch:
-        batch = super().step(work, signals)
+    def step(
+        self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
+    ) -> StepBatch:
+        batch = super().step(work, signals, meanwhile)
         self.steps += 1
         if self.steps % 7 == 0:
             work[0][0].handle[-1] = 0

@@ -65,6 +65,21 @@ def test_an_algorithm_that_cannot_be_made_is_an_error_of_the_request():
             begun(Router(("a", "b"), 0), route(algorithm=algorithm, args=args))
 
 
+def test_what_an_algorithm_raises_is_logged_with_its_request(caplog: pytest.LogCaptureFixture):
+    broken = route(algorithm=f"{HERE}:Faulty", args={"fault": "start raises"})
+    with pytest.raises(RoutingError):
+        begun(Router(("a", "b"), 0), broken)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("request 1: start of ")
+    assert record.exc_info is not None
+
+
+def test_what_it_refuses_on_purpose_needs_no_traceback(caplog: pytest.LogCaptureFixture):
+    with pytest.raises(RoutingError, match="between 2 models"):
+        begun(Router(("a", "b", "c"), 0), route(algorithm="random"))
+    assert caplog.records == []
+
+
 def test_the_largest_payload_is_served():
     router = Router(("a", "b"), 0)
     visit = begun(router, route(algorithm="random", router_threshold=1.0))

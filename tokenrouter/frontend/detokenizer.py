@@ -22,6 +22,7 @@ from tokenrouter.ipc.messages import MemberState, Output
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink, Ready
 from tokenrouter.ipc.waiting import Waiter
+from tokenrouter.processes import kernel
 from tokenrouter.subserver.sglang_compat.serving import (
     BatchStrOut,
     BatchTokenIDOut,
@@ -98,6 +99,7 @@ class Decoder(DetokenizerManager):
 def run_detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
     """The process: load the tokenizer, report, decode until SIGTERM."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    kernel.yield_to_members()
     decoder = Decoder(load_tokenizer(front_end_args(config)))
     link.send(Ready())
     roster = link.roster()

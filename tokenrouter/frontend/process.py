@@ -18,6 +18,7 @@ from tokenrouter.frontend.limits import Limits
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink, Ready, Serving
+from tokenrouter.processes import kernel
 from tokenrouter.subserver.sglang_compat.serving import (
     front_end_args,
     front_end_ports,
@@ -36,6 +37,7 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
         StartupError: the address cannot be listened on.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    kernel.yield_to_members()
     listener = bind(config.host, config.port)
     args = front_end_args(config)
     manager = RoutedTokenizerManager(args, front_end_ports(ports), config.names)

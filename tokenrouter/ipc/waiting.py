@@ -28,11 +28,19 @@ class Waiter:
         self._poller.register(self._woken, zmq.POLLIN)
         self._before = signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
 
-    def wait(self, timeout: float | None) -> None:
-        """Return once something arrived, a signal came, or ``timeout`` seconds passed."""
-        ready = self._poller.poll(None if timeout is None else math.ceil(timeout * 1e3))
-        if any(each == self._woken.fileno() for each, _ in ready):
-            self._woken.recv(4096)
+    def wait(self, timeout: float | None) -> list[zmq.Socket[bytes]]:
+        """The sockets where something waits.
+
+        Returns once there is one, a signal came, or ``timeout`` seconds passed.
+        """
+        events = self._poller.poll(None if timeout is None else math.ceil(timeout * 1e3))
+        ready = []
+        for each, _ in events:
+            if isinstance(each, zmq.Socket):
+                ready.append(each)
+            else:
+                self._woken.recv(4096)
+        return ready
 
     def close(self) -> None:
         """Leave signals as they were."""

@@ -26,6 +26,14 @@ def wake_on_time() -> None:
     _prctl(_PR_SET_TIMERSLACK, 1000)
 
 
+def yield_to_members() -> None:
+    """Let this process's threads wake without pushing running ones from their cores.
+
+    A member tells others what a step gave, and must go on to its next step before they run.
+    """
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 def _prctl(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0) != 0:

@@ -6,7 +6,7 @@ The loop (`loop.py`) owns visits and decides; an engine computes and holds KV. E
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -77,6 +77,13 @@ class StepBatch:
     signals: Mapping[str, Sequence[Any]]
 
 
+Meanwhile = Callable[[], None]
+
+
+def nothing() -> None:
+    """The `Meanwhile` of a step with nothing else to do."""
+
+
 class Engine(Protocol):
     """What the loop asks of an engine. All calls come from one thread.
 
@@ -102,8 +109,13 @@ class Engine(Protocol):
         slot is free.
         """
 
-    def step(self, work: Sequence[Work], signals: Sequence[Signal]) -> StepBatch:
+    def step(
+        self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
+    ) -> StepBatch:
         """Feed ``n`` pending tokens of each visit in one forward pass and sample.
+
+        ``meanwhile`` is called once, as soon as that delays neither the pass nor itself: on a
+        device that computes by itself, while it does.
 
         The caller has made sure that `free_tokens` covers the sum of all n. ``computed``
         still holds the length before the step; the loop adds n afterwards.

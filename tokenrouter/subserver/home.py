@@ -96,21 +96,23 @@ class Home:
 
     def receive(self, sender: int, message: HomeMessage) -> None:
         """Apply one message of the front end or of a member."""
+        owned = self._owned.get(message.uid)
         if isinstance(message, Submit):
             self._waiting.append(message)
             self._start_waiting()
-        elif (owned := self._owned.get(message.uid)) is None:
+        elif owned is None:
             self._receive_unowned(message)
-        elif isinstance(message, Abort):
-            self._finish(owned, aborted(BY_CLIENT))
-        elif isinstance(message, Failed):
-            self._finish(owned, aborted(message.message, message.status))
+        elif isinstance(message, Commit | HandOver):
+            if message.epoch == owned.epoch and sender == owned.control:
+                self._commit(owned, sender, message)
+            else:
+                self.stale += 1
         elif isinstance(message, Blocked | Admitted):
             self._count(owned, blocked=isinstance(message, Blocked))
-        elif message.epoch != owned.epoch or sender != owned.control:
-            self.stale += 1
+        elif isinstance(message, Failed):
+            self._finish(owned, aborted(message.message, message.status))
         else:
-            self._commit(owned, sender, message)
+            self._finish(owned, aborted(BY_CLIENT))
 
     def take_outputs(self) -> list[Output]:
         """What the detokenizer has to be told since the last call, oldest first."""

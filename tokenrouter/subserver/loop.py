@@ -77,7 +77,8 @@ class Subserver:
         self._clock = clock
         self._events: deque[tuple[int, Event]] = deque()
         self._blocked: dict[int, Visit] = {}
-        self._announced = self.home.live
+        self._told = {m: self.home.live for m in range(len(names)) if m != member}
+        self._posted: set[int] = set()
         self._idle = False
         self._overdue = False
 
@@ -91,14 +92,18 @@ class Subserver:
     def receive(self) -> None:
         """Apply what the last step decided and what arrived; wait if there is nothing to do."""
         self._apply_events()
+        if self._idle:
+            self._stream()
         for sender, message in self._links.poll(self._timeout()):
             self._dispatch(sender, message)
             self._apply_events()
         self._overdue = self._idle and self._wait_left() <= 0.0
-        self._send()
 
     def launch(self) -> list[Work]:
-        """The work of the next step, with memory secured; empty if it is better to wait."""
+        """The work of the next step, with memory secured; empty if it is better to wait.
+
+        What `receive` and this have for peers leaves before the step begins.
+        """
         self._retry_blocked()
         granted: list[Work] = []
         while not granted and (work := self._choose()):
@@ -113,7 +118,7 @@ class Subserver:
         """Run the engine on ``work``; afterwards its tokens are in KV."""
         signals = {signal.name: signal for visit, _ in work for signal in visit.signals}
         started = self._clock()
-        batch = self.engine.step(work, tuple(signals.values()))
+        batch = self.engine.step(work, tuple(signals.values()), self._stream)
         self.stats.stepped(len(work), self._clock() - started)
         for visit, n in work:
             visit.computed += n
@@ -125,7 +130,7 @@ class Subserver:
             if visit.control and not visit.pending:
                 signals = {each.name: batch.signals[each.name][row] for each in visit.signals}
                 self._route(visit, Step((batch.tokens[row],), signals))
-        self._send()
+        self._flush()
 
     def _route(self, visit: Visit, step: Step) -> None:
         try:
@@ -178,12 +183,14 @@ class Subserver:
             self.home.receive(self.member, message)
         else:
             self._links.post(home, message)
+            self._posted.add(home)
 
     def _post(self, member: int, message: Open | HandOver | Close) -> None:
         if member == self.member:
             self._events.append((member, message))
         else:
             self._links.post(member, message)
+            self._posted.add(member)
 
     def _cached(self, uid: int) -> int:
         visit = self.visits.get(uid)
@@ -248,16 +255,21 @@ class Subserver:
         return min(since) + wait - self._clock()
 
     def _flush(self) -> None:
+        """One frame to each peer that has to hear something.
+
+        That fewer requests are live must be heard at once: a peer could wait for them. That
+        there are more, or longer ones, travels with the next frame.
+        """
         live = self.home.live
-        if live != self._announced:
-            self._announced = live
-            for member in range(len(self.rules.thresholds)):
-                if member != self.member:
-                    self._links.post(member, live)
+        for member, told in self._told.items():
+            fewer = live.requests < told.requests or live.owned < told.owned
+            if fewer or (member in self._posted and live != told):
+                self._links.post(member, live)
+                self._told[member] = live
+        self._posted.clear()
         self._links.flush()
 
-    def _send(self) -> None:
-        """Peers first, then the detokenizer."""
-        self._flush()
+    def _stream(self) -> None:
+        """Tell the detokenizer: nobody's next step waits for it."""
         if outputs := self.home.take_outputs():
             self._links.emit(outputs)

@@ -42,10 +42,10 @@ class PeerLinks:
 
     def poll(self, timeout: float | None) -> Iterator[tuple[int, Message]]:
         """(sender, message) of all that arrived; waits up to ``timeout`` s for the first."""
-        if timeout != 0.0:
-            self._waiter.wait(timeout)
+        ready = self._waiter.wait(timeout)
         for inbox in self._inboxes:
-            yield from inbox.drain()
+            if inbox.socket in ready:
+                yield from inbox.drain()
 
     def post(self, member: int, message: Message) -> None:
         """Add to the frame that `flush` sends to another member."""

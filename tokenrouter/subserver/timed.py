@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 from tokenrouter.schedulers.signals import Entropy, Signal, TopLogits, TopProbability
-from tokenrouter.subserver.engine import StepBatch, Visit, Work
+from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
 
 SPIN_S = 0.0005
 _MASK = (1 << 64) - 1
@@ -60,7 +60,9 @@ class TimedEngine:
         visit.computed = 0
         return True
 
-    def step(self, work: Sequence[Work], signals: Sequence[Signal]) -> StepBatch:
+    def step(
+        self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
+    ) -> StepBatch:
         """Feed, wait until the step's time is over, and answer."""
         due = self._clock() + self._step_s(len(work))
         contexts = [self._feed(visit, n) for visit, n in work]
@@ -69,6 +71,7 @@ class TimedEngine:
             tokens=[next_token(context, self._alphabet) for context in contexts],
             signals={each.name: [_signal(each, c) for c in contexts] for each in signals},
         )
+        meanwhile()
         self._wait_until(due)
         return batch
 

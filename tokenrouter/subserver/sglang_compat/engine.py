@@ -16,7 +16,7 @@ from sglang.srt.managers.schedule_batch import ModelWorkerBatch
 from sglang.srt.managers.scheduler import Scheduler
 
 from tokenrouter.schedulers.signals import Signal
-from tokenrouter.subserver.engine import StepBatch, Visit, Work
+from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
 from tokenrouter.subserver.sglang_compat import signals as signal_values
 from tokenrouter.subserver.sglang_compat.batch import build_batch
 from tokenrouter.subserver.sglang_compat.pools import Pools
@@ -43,6 +43,8 @@ class SGLangEngine:
         self.eos_ids = eos_ids(scheduler.model_config, scheduler.tokenizer)
         self.tokenizer_fingerprint = fingerprint(scheduler.tokenizer)
         self._vocabulary = self.vocab_size
+        # A CPU has computed everything by the time a call returns.
+        self._synchronous = self._pools.rows.device == "cpu"
 
     def limit_vocabulary(self, size: int) -> None:
         """Never sample, nor let signals see, token ids from ``size`` on.
@@ -66,7 +68,9 @@ class SGLangEngine:
         return self._pools.admit(visit)
 
     @torch.no_grad()
-    def step(self, work: Sequence[Work], signals: Sequence[Signal]) -> StepBatch:
+    def step(
+        self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
+    ) -> StepBatch:
         """One forward pass over ``work``, then signals from its raw logits, then sampling.
 
         Raises:
@@ -78,11 +82,15 @@ class SGLangEngine:
         draws = tuple(visit.handle.draw if visit.pending == n else GREEDY for visit, n in work)
         sampling = row_sampling(draws, self.vocab_size, self._pools.rows.device)
         batch = build_batch(work, slots, self._pools.rows, sampling.info)
+        if self._synchronous:
+            meanwhile()
         output, _, _ = self._worker.forward_batch_generation(batch, skip_sample=True)
         output.next_token_logits = output.next_token_logits[:, : self._vocabulary].contiguous()
         # Before sampling, which overwrites the logits.
         blocks = signal_values.columns(output.next_token_logits, signals)
         tokens = self._sample(output, batch, sampling.greedy)
+        if not self._synchronous:
+            meanwhile()
         return StepBatch(*signal_values.fetch(tokens, signals, blocks))
 
     def _sample(
