@@ -45,6 +45,7 @@ def test_one_threshold_for_every_level(members: int):
 
 def test_thresholds_by_level_win():
     assert Cascade(["a", "b"], 0.3, thresholds=[0.7]).thresholds == (0.7,)
+    assert Cascade(["a", "b", "c"], thresholds=[0.0, 1.0]).thresholds == (0.0, 1.0)
 
 
 def test_one_model_is_a_cascade_of_one():

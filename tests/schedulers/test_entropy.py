@@ -20,6 +20,10 @@ def decide(entropy: float, threshold: float | None = None) -> Decision:
     return scheduler.route(AT_SMALL, Step((9,), {"entropy": entropy}))
 
 
+def test_the_small_model_comes_first():
+    assert (SMALL, LARGE) == (0, 1)
+
+
 def test_high_entropy_goes_to_the_large_model_and_equality_is_high():
     assert decide(0.4499) == KEEP
     assert decide(0.45) == ASK

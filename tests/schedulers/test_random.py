@@ -22,6 +22,10 @@ def sent(scheduler: Random, seed: int, count: int) -> list[bool]:
     return decisions
 
 
+def test_the_small_model_comes_first():
+    assert (SMALL, LARGE) == (0, 1)
+
+
 @pytest.mark.parametrize("p", [0.05, 0.35, 0.8])
 def test_the_rate_is_the_threshold(p: float):
     assert sum(sent(Random(["s", "l"], p), 3, 4000)) / 4000 == pytest.approx(p, abs=0.025)

@@ -68,9 +68,21 @@ def test_a_built_in_name_cannot_be_taken(installed: dict[str, str]):
     assert registry.find("single") is Single
 
 
+def test_a_module_that_fails_on_import_is_told_as_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "breaks_on_import.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="ZeroDivisionError: division by zero"):
+        registry.find("breaks_on_import:Mine")
+
+
 def test_an_installed_algorithm_that_does_not_load_names_its_place(installed: dict[str, str]):
     installed["mine"] = "nowhere_at_all:Mine"
-    with pytest.raises(ConfigError, match=r"cannot load 'nowhere_at_all:Mine': No module named"):
+    with pytest.raises(
+        ConfigError,
+        match=r"cannot load 'nowhere_at_all:Mine': ModuleNotFoundError: No module named",
+    ):
         registry.find("mine")
 
 

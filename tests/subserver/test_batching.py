@@ -104,6 +104,16 @@ def test_a_prefill_waits_for_nothing_and_ready_visits_join_it():
     assert uids([prefill, make_visit(5, 7, 3)], 9, limits) == [(5, 4), (1, 8)]
 
 
+def test_a_prefill_goes_on_however_many_are_ready():
+    prefill = make_visit(1, 40)
+    returning = [make_visit(uid, 10, 5) for uid in (2, 3, 4, 5)]
+    # A chunk of 10 keeps 3 for the prefill, and a batch of 4 keeps it a place.
+    assert uids([prefill, *returning], 1, Limits(8, 10)) == [(2, 5), (3, 4), (1, 4)]
+    assert uids([prefill, *(ready(uid) for uid in range(2, 9))], 1, Limits(4, 10)) == [
+        (2, 1), (3, 1), (4, 1), (1, 11),
+    ]  # fmt: skip
+
+
 def test_what_one_chunk_covers_is_ready_and_waits():
     limits = Limits(8, 10)
     assert uids([make_visit(1, 11)], 2, limits) == []

@@ -49,8 +49,9 @@ def find(name: str) -> type[RoutingScheduler]:
     module_name, _, class_name = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"algorithm: cannot load {target!r}: {error}") from error
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"algorithm: cannot load {target!r}: {reason}") from error
     if not (inspect.isclass(found) and issubclass(found, RoutingScheduler)):
         raise ConfigError(f"algorithm: {target!r} is not a RoutingScheduler subclass")
     return found

@@ -32,9 +32,13 @@ class TopProbability:
 
 @dataclass(frozen=True, slots=True)
 class TopLogits:
-    """The ``k`` largest logits, descending (a list of k floats)."""
+    """The ``k`` largest logits, descending (k floats, or as many as there are tokens)."""
 
     k: int
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
 
     @property
     def name(self) -> str:

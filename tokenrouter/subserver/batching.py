@@ -7,6 +7,7 @@ one chunk; **early** when it may compute its prompt before control comes (eager 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -84,16 +85,21 @@ def choose(
         return []
     for group in (ready, prefilling, early):
         group.sort(key=attrgetter("uid"))
-    return _allot([*ready, *prefilling, *early], limits)
+    # Prefill is kept a place and a quarter of the chunk: however many are ready, it goes on.
+    places = int(bool(prefilling) and limits.max_batch > 1)
+    tokens = math.ceil(limits.chunk / 4) if prefilling else 0
+    work, left = _allot(ready[: limits.max_batch - places], limits.chunk - tokens)
+    others = [*prefilling, *early][: limits.max_batch - len(work)]
+    return work + _allot(others, left + tokens)[0]
 
 
-def _allot(visits: Sequence[Visit], limits: Limits) -> list[Work]:
+def _allot(visits: Sequence[Visit], budget: int) -> tuple[list[Work], int]:
+    """What each visit feeds: one token, and more from ``budget``; and what is left of that."""
     work: list[Work] = []
-    budget = limits.chunk
-    for visit in visits[: limits.max_batch]:
+    for visit in visits:
         if visit.pending > 1 and not budget:
             continue
         n = min(visit.pending, 1 + budget)
         budget -= n - 1
         work.append((visit, n))
-    return work
+    return work, budget

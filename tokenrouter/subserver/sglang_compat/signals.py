@@ -30,7 +30,7 @@ def _column(raw: torch.Tensor, probabilities: torch.Tensor, signal: Signal) -> t
         return torch.special.entr(probabilities).sum(dim=-1, keepdim=True)
     if isinstance(signal, TopProbability):
         return probabilities.amax(dim=-1, keepdim=True)
-    return raw.topk(signal.k, dim=-1).values
+    return raw.topk(min(signal.k, raw.shape[-1]), dim=-1).values
 
 
 def fetch(
