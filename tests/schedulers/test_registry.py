@@ -81,7 +81,7 @@ def test_an_installed_algorithm_that_does_not_load_names_its_place(installed: di
     installed["mine"] = "nowhere_at_all:Mine"
     with pytest.raises(
         ConfigError,
-        match=r"cannot load 'nowhere_at_all:Mine': ModuleNotFoundError: No module named",
+        match="nowhere_at_all:Mine': ModuleNotFoundError",
     ):
         registry.find("mine")
 
