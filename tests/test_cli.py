@@ -92,7 +92,7 @@ def test_the_demo(served: list[Config], capsys: pytest.CaptureFixture[str]) -> N
     assert (config.served_name, config.algorithm, config.router_threshold) == (
         "demo",
         "entropy",
-        0.45,
+        0.1,
     )
     said = capsys.readouterr().out
     assert said.startswith("serving demo at http://127.0.0.1:30000\n")
