@@ -40,7 +40,7 @@ From Python:
       {{"role": "user", "content": "{question()}"}}])
   print(answer.choices[0].message.content, answer.routing)
 
-Model "{name}@0.1" sends more tokens to the large model, "{name}/small" and "{name}/large"
+Model "{name}@0.02" sends more tokens to the large model, "{name}/small" and "{name}/large"
 are each model alone. Ctrl-C stops the server.
 """
 

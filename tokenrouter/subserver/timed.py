@@ -16,7 +16,7 @@ import numpy
 from tokenrouter.schedulers.signals import Entropy, Signal, TopLogits, TopProbability
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
 
-SPIN_S = 0.0005
+SPIN_S = 0.001
 _MASK = (1 << 64) - 1
 
 
