@@ -88,7 +88,7 @@ def test_llama_trio(
 
 
 @pytest.mark.parametrize("mutant", ["zeroed_kv", "shifted_position", "repeated_token"])
-def test_a_corrupted_member_is_noticed(
+def test_a_corrupted_trio_is_noticed(
     mutant: str, trio: dict[str, Path], trio_models: list[Model], texts: list[list[int]]
 ) -> None:
     expected = [routed_loop(trio_models, prompt, COUNT, "cascade", 0.3) for prompt in texts]
@@ -96,6 +96,18 @@ def test_a_corrupted_member_is_noticed(
         served = serve_all(server, texts, COUNT)
     with pytest.raises(AssertionError):
         assert_equal(served, expected, tuple(trio))
+
+
+@pytest.mark.parametrize("mutant", ["zeroed_kv", "repeated_token"])
+@pytest.mark.parametrize("algorithm", ["entropy", "random"])
+def test_a_corrupted_pair_is_noticed(
+    mutant: str, algorithm: str, demo_models: list[Model], problems: list[list[int]]
+) -> None:
+    expected = [routed_loop(demo_models, prompt, COUNT, algorithm, TAU) for prompt in problems]
+    with Server(demo(algorithm, TAU, (1, 3)), f"{MUTANTS}:{mutant}") as server:
+        served = serve_all(server, problems, COUNT)
+    with pytest.raises(AssertionError):
+        assert_equal(served, expected, ("small", "large"))
 
 
 def test_the_mutants_wrap_the_real_member() -> None:
