@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tokenrouter.config import Config
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.errors import StartupError
 from tokenrouter.processes import logs
+from tokenrouter.schedulers.random import Random
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -47,10 +48,20 @@ def run(*arguments: str) -> int:
     return int(status.value.code or 0)
 
 
+class Tunable(Random):
+    """An algorithm with an argument of its own beside the threshold."""
+
+    def __init__(
+        self, members: Sequence[str], router_threshold: float | None = None, width: int = 1
+    ) -> None:
+        super().__init__(members, router_threshold)
+        self.width = width
+
+
 def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Path) -> None:
     flags = (
         "serve --model small=one --model large=two --threshold small=1 large=3"
-        ' --algorithm cascade --router-threshold 0.45 --algorithm-args {"thresholds":[0.5]}'
+        ' --algorithm tests.test_cli:Tunable --router-threshold 0.45 --algorithm-args {"width":3}'
         " --served-name routed --prefill eager --host 0.0.0.0 --port 0 --seed 7 --max-wait-ms 5.5"
         " --socket-dir s --member-port small.nccl=4001 large.peer=ipc:///p --log-level error"
     )
@@ -62,8 +73,8 @@ def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Pa
     ]
     assert config.model_dump(exclude={"models"}) == {
         "served_name": "routed",
-        "algorithm": "cascade",
-        "algorithm_args": {"thresholds": [0.5]},
+        "algorithm": "tests.test_cli:Tunable",
+        "algorithm_args": {"width": 3},
         "router_threshold": 0.45,
         "prefill": "eager",
         "host": "0.0.0.0",

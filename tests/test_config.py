@@ -102,6 +102,7 @@ def test_a_child_reads_back_what_was_loaded(folder: Path) -> None:
             {**TIMED, "name": "b", "step_ms": {"base": 6.0, "per_request": 0.1}},
             {**ENTRY, "disable_radix_cache": True, "mem_fraction_static": 0.5},
         ],
+        "algorithm": "tests.subserver.algorithms:Wander",
         "router_threshold": float("inf"),
         "algorithm_args": {},
         "socket_dir": "s",

@@ -207,3 +207,54 @@ def test_complaints_name_a_field_without_its_types() -> None:
     ]
     assert describe(errors) == ("stop: no string, or: no list", "stop")
     assert describe([{"loc": ("body",), "msg": "no object"}]) == ("no object", None)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (TEXT_PATH, {**TEXT, "prompt": "\ud800abc"}, "prompt"),
+        (GENERATE_PATH, {"text": "\ud800"}, "text"),
+        (CHAT_PATH, {**CHAT, "messages": [{"role": "user", "content": "\udfff"}]}, "messages"),
+    ],
+)
+def test_text_that_is_not_unicode(
+    server: Deployment, path: str, body: dict[str, Any], field: str
+) -> None:
+    content = json.dumps(body)  # escaped: JSON can spell what UTF-8 cannot
+    response = httpx.post(
+        server.url + path, content=content, headers={"content-type": "application/json"}
+    )
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == field
+
+
+def test_a_body_that_is_no_json(server: Deployment) -> None:
+    headers = {"content-type": "application/json"}
+    response = httpx.post(server.url + TEXT_PATH, content="{oops", headers=headers)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith("the body is not valid JSON")
+    assert response.json()["error"]["param"] is None
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 1, "top_k": 2**31},
+        {"temperature": 1, "top_k": 10**30},
+        {"stop_token_ids": [2**70, 5]},
+    ],
+)
+def test_numbers_no_model_has_are_harmless(server: Deployment, sampling: dict[str, Any]) -> None:
+    body = {**TEXT, "max_tokens": 4, **sampling}
+    assert httpx.post(server.url + TEXT_PATH, json=body, timeout=20).status_code == 200
+    (sent,) = server.members.submitted
+    assert sent.sampling.top_k < 2**31
+    assert set(sent.sampling.stop_token_ids) <= {5}
+    assert httpx.get(server.url + "/health", timeout=20).status_code == 200
+
+
+def test_a_prompt_of_id_0_is_a_prompt(server: Deployment) -> None:
+    body = {**TEXT, "prompt": [0, 0], "max_tokens": 2}
+    assert httpx.post(server.url + TEXT_PATH, json=body, timeout=20).status_code == 200
+    server.members.submitted.clear()
+    assert refuse(server, TEXT_PATH, {**TEXT, "prompt": ""})["param"] == "prompt"

@@ -240,3 +240,19 @@ def test_a_receiver_that_stops_reading_fails_its_sender(
     outbox.post(Close(0))
     with pytest.raises(ChannelError, match="is full"):
         outbox.flush()
+
+
+def test_what_cannot_be_encoded_harms_nothing_else(
+    context: Context, address: str, open_outbox: Callable[..., Outbox]
+) -> None:
+    outbox = open_outbox(to_generation=0)
+    with closing(Inbox(context, address, senders={0: 0})) as inbox:
+        outbox.post(Close(1))
+        with pytest.raises(ChannelError, match="serialize"):
+            outbox.post(Close(2**70))
+        with pytest.raises(ChannelError, match="surrogates"):
+            outbox.post(Failed(1, "\ud800", 500))
+        outbox.post(Close(2))
+        outbox.flush()
+        assert inbox.socket.poll(1000)
+        assert [message for _, message in receive(inbox)] == [Close(1), Close(2)]

@@ -118,7 +118,7 @@ def test_the_wrong_number_of_members_is_refused_with_their_names():
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan"), float("inf")])
 def test_a_threshold_out_of_range_is_refused(threshold: float):
-    with pytest.raises(ConfigError, match="router_threshold: Pair takes values from 0 to 1"):
+    with pytest.raises(ConfigError, match="Pair takes router thresholds from 0 to 1"):
         Pair(["a", "b"], threshold)
 
 

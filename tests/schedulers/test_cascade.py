@@ -43,8 +43,9 @@ def test_one_threshold_for_every_level(members: int):
     assert Cascade(names, 0.0).thresholds == (0.0,) * (members - 1)
 
 
-def test_thresholds_by_level_win():
-    assert Cascade(["a", "b"], 0.3, thresholds=[0.7]).thresholds == (0.7,)
+def test_thresholds_by_level_are_instead_of_one_for_all():
+    with pytest.raises(ConfigError, match="leave one of the two out"):
+        Cascade(["a", "b"], 0.3, thresholds=[0.7])
     assert Cascade(["a", "b", "c"], thresholds=[0.0, 1.0]).thresholds == (0.0, 1.0)
 
 

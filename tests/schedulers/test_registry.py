@@ -9,7 +9,7 @@ import pytest
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers import registry
-from tokenrouter.schedulers.base import RoutingScheduler
+from tokenrouter.schedulers.base import Decision, RoutingScheduler
 from tokenrouter.schedulers.cascade import Cascade
 from tokenrouter.schedulers.entropy import EntropyRouting
 from tokenrouter.schedulers.random import Random
@@ -123,3 +123,22 @@ def test_arguments_are_passed_on_and_wrong_ones_are_refused():
 def test_what_an_algorithm_itself_refuses_is_its_own_error():
     with pytest.raises(ConfigError, match="needs 1 values"):
         registry.create("cascade", ["a", "b"], None, {"thresholds": []})
+
+
+class Unmade(RoutingScheduler):
+    def __init__(self, members, router_threshold=None):
+        raise ZeroDivisionError("no luck")
+
+    def route(self, request, step):
+        return Decision(1, 0)
+
+
+class Unrouted(RoutingScheduler):
+    pass
+
+
+def test_an_algorithm_that_cannot_be_made_or_does_not_route_is_refused():
+    with pytest.raises(ConfigError, match="cannot be made: ZeroDivisionError: no luck"):
+        registry.create(f"{__name__}:Unmade", ["a"])
+    with pytest.raises(ConfigError, match="does not define route"):
+        registry.create(f"{__name__}:Unrouted", ["a"])

@@ -106,7 +106,9 @@ def _merge_models(entries: Iterable[Any], changes: Mapping[str, dict[str, Any]])
         elif "model_path" in fields or "engine" in fields:
             merged.append({"name": name, **fields})
         else:
-            known = ", ".join(str(each) for each in [*index, *changes] if each != name)
+            known = ", ".join(
+                str(each) for each in dict.fromkeys([*index, *changes]) if each != name
+            )
             raise ConfigError(
                 f"--{next(iter(fields))}: no model named {name!r}; models are {known or 'none'}"
             )

@@ -83,6 +83,8 @@ def describe(errors: Any) -> tuple[str, str | None]:
 
     A field with several legal types gives one complaint per type; all are told.
     """
+    if errors[0].get("type") == "json_invalid":
+        return f"the body is not valid JSON: {errors[0]['ctx']['error']}", None
     fields = [_field(error["loc"]) for error in errors]
     first = fields[0]
     reasons = [e["msg"] for e, field in zip(errors, fields, strict=True) if field == first]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from tokenrouter.config import Config
-from tokenrouter.errors import RequestError, UnknownModelError
+from tokenrouter.errors import ConfigError, RequestError, UnknownModelError
 from tokenrouter.ipc.messages import Route
 from tokenrouter.schedulers import registry
 
@@ -87,13 +88,10 @@ def single(member: int, options: RoutingOptions, config: Config) -> Route:
 
 def _routed(options: RoutingOptions, threshold: float | None, field: str, config: Config) -> Route:
     if threshold is not None:
-        name, low, high = _threshold_range(config.algorithm)
-        if not low <= threshold <= high:
-            raise RequestError(
-                f"{field}: {name} takes router thresholds from {low:g} to {high:g}, "
-                f"got {threshold:g}",
-                field,
-            )
+        arguments = orjson.dumps(dict(config.algorithm_args))
+        complaint = _complaint(config.algorithm, config.names, threshold, arguments)
+        if complaint is not None:
+            raise RequestError(f"{field}: {complaint}", field)
     return Route(
         algorithm=config.algorithm,
         members=tuple(range(len(config.models))),
@@ -114,8 +112,13 @@ def _number(text: str) -> float:
         ) from None
 
 
-@lru_cache(maxsize=16)
-def _threshold_range(algorithm: str) -> tuple[str, float, float]:
-    """Name and range of an algorithm; looking installed ones up costs milliseconds."""
-    found = registry.find(algorithm)
-    return (found.__name__, *found.threshold_range)
+@lru_cache(maxsize=256)
+def _complaint(
+    algorithm: str, members: tuple[str, ...], threshold: float, arguments: bytes
+) -> str | None:
+    """What the algorithm has against a router threshold, if anything."""
+    try:
+        registry.create(algorithm, members, threshold, orjson.loads(arguments))
+    except ConfigError as error:
+        return str(error).removeprefix("router_threshold: ")
+    return None

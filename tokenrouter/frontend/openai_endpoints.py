@@ -77,6 +77,10 @@ class RoutedCompletion(RoutedServing, OpenAIServingCompletion):
             raise UnsupportedError("echo: not served in streams; leave out one of them", "echo")
         return super()._open(request)
 
+    def _validate_request(self, request: TextRequest) -> str | None:
+        # SGLang takes a prompt of nothing but id 0 for an empty one.
+        return None if request.prompt else "the prompt is empty"
+
     def _chunks(self, work: GenerateReqInput, request: TextRequest) -> AsyncIterator[str]:
         chunks: AsyncIterator[str] = self._generate_completion_stream(work, request, None)
         return chunks

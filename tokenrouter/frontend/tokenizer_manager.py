@@ -77,9 +77,14 @@ class RoutedTokenizerManager(TokenizerManager):
         try:
             async for output in super().generate_request(obj):
                 yield exchange.label(output)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             if exchange.rids:
                 raise
+            if isinstance(error, TypeError | UnicodeError):
+                field = exchange.prompt_field
+                raise RequestError(
+                    f"{field}: cannot be encoded; is there an unpaired surrogate?", field
+                ) from error
             # One of SGLang's own checks, which come before anything is sent.
             raise RequestError(str(error), exchange.prompt_field) from error
 

@@ -39,7 +39,7 @@ class Outbox:
         self.address = address
         self._sender, self._generation, self._to_generation = sender, generation, to_generation
         self._sequence = 0
-        self._messages: list[Message] = []
+        self._messages: list[msgspec.Raw] = []
         self._encoder = msgspec.msgpack.Encoder()
         self._socket = context.socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
@@ -47,8 +47,16 @@ class Outbox:
         self._socket.connect(address)
 
     def post(self, message: Message) -> None:
-        """Add to the frame that the next `flush` sends."""
-        self._messages.append(message)
+        """Add to the frame that the next `flush` sends.
+
+        Raises:
+            ChannelError: it cannot be encoded (an integer beyond 64 bits, an unpaired
+                surrogate); what was posted before is not affected.
+        """
+        try:
+            self._messages.append(msgspec.Raw(self._encoder.encode(message)))
+        except (OverflowError, UnicodeEncodeError, TypeError) as error:
+            raise ChannelError(f"{type(message).__name__} for {self.address}: {error}") from error
 
     def flush(self) -> None:
         """Send what was posted as one frame.
@@ -59,15 +67,8 @@ class Outbox:
         """
         if not self._messages:
             return
-        frame = Frame(
-            PROTOCOL_VERSION,
-            self._sender,
-            self._generation,
-            self._to_generation,
-            self._sequence,
-            self._messages,
-        )
-        data = self._encoder.encode(frame)
+        head = (PROTOCOL_VERSION, self._sender, self._generation, self._to_generation)
+        data = self._encoder.encode((*head, self._sequence, self._messages))
         if len(data) > MAX_FRAME_BYTES:
             raise ChannelError(
                 f"a frame of {len(data)} bytes for {self.address}: the limit is {MAX_FRAME_BYTES}"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 
 from tokenrouter.config import Config
 from tokenrouter.errors import StartupError
 from tokenrouter.ipc.supervision import MemberReady, Roster
 from tokenrouter.processes.protocol import Launch
+
+GENERATION_BITS = 62
+"""A member's generation starts at random: no frame of an earlier deployment, nor one made up
+by somebody who has not been told, can pass for its own."""
 
 
 def build(config: Config, ready: Mapping[int, MemberReady]) -> Roster:
@@ -31,7 +36,7 @@ def build(config: Config, ready: Mapping[int, MemberReady]) -> Roster:
                 f"models.{model.name}.threshold: {model.threshold} visits can never wait here: "
                 f"it holds {member.max_visits} visits and {member.pool_tokens} tokens; lower it"
             )
-    return Roster(members, (0,) * len(members))
+    return Roster(members, tuple(secrets.randbits(GENERATION_BITS) for _ in members))
 
 
 def summary(config: Config, roster: Roster, launch: Launch) -> list[str]:

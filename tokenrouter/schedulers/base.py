@@ -103,8 +103,8 @@ class RoutingScheduler:
         low, high = self.threshold_range
         if router_threshold is not None and not low <= router_threshold <= high:
             raise ConfigError(
-                f"router_threshold: {type(self).__name__} takes values from {low:g} to {high:g}, "
-                f"got {router_threshold!r}"
+                f"router_threshold: {type(self).__name__} takes router thresholds from {low:g} "
+                f"to {high:g}, got {router_threshold!r}"
             )
         self.members = tuple(members)
         self.router_threshold = router_threshold

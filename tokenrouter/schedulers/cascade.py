@@ -14,7 +14,7 @@ class Cascade(RoutingScheduler):
 
     Member m defers to m + 1 while its top-1 probability is below ``thresholds[m]``; the
     last one always writes. ``router_threshold`` is one value for every level (default
-    0.9); ``thresholds`` gives one per level and wins.
+    0.9); ``thresholds`` gives one per level instead.
     """
 
     threshold_range = (0.0, 1.0)
@@ -27,6 +27,11 @@ class Cascade(RoutingScheduler):
     ) -> None:
         super().__init__(members, router_threshold)
         levels = len(members) - 1
+        if thresholds is not None and router_threshold is not None:
+            raise ConfigError(
+                "router_threshold: cascade has algorithm_args.thresholds, one for each level; "
+                "leave one of the two out"
+            )
         if thresholds is None:
             thresholds = [0.9 if router_threshold is None else router_threshold] * levels
         if len(thresholds) != levels or not all(0.0 <= t <= 1.0 for t in thresholds):

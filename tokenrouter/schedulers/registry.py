@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from tokenrouter.errors import ConfigError
+from tokenrouter.errors import ConfigError, TokenRouterError
 from tokenrouter.schedulers.base import RoutingScheduler
 
 GROUP = "tokenrouter.algorithms"
@@ -51,9 +51,14 @@ def find(name: str) -> type[RoutingScheduler]:
         found = getattr(importlib.import_module(module_name), class_name)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"algorithm: cannot load {target!r}: {reason}") from error
+        raise ConfigError(
+            f"algorithm: cannot load {target!r}: {reason}; give module:Class, importable from "
+            "the current folder or installed"
+        ) from error
     if not (inspect.isclass(found) and issubclass(found, RoutingScheduler)):
         raise ConfigError(f"algorithm: {target!r} is not a RoutingScheduler subclass")
+    if found.route is RoutingScheduler.route:
+        raise ConfigError(f"algorithm: {target!r} does not define route")
     return found
 
 
@@ -74,7 +79,13 @@ def create(
         inspect.signature(scheduler).bind(members, router_threshold, **arguments)
     except TypeError as error:
         raise ConfigError(f"algorithm_args: {name} does not take them: {error}") from error
-    return scheduler(members, router_threshold, **arguments)
+    try:
+        return scheduler(members, router_threshold, **arguments)
+    except TokenRouterError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"algorithm: {name} cannot be made: {reason}") from error
 
 
 def _installed(name: str) -> str | None:

@@ -212,6 +212,7 @@ class Subserver:
             elif self.memory.could_run(visit):
                 del self._blocked[visit.uid]
                 visit.blocked = False
+                visit.ready_since = self._clock()
                 self._tell_home(visit.home, Admitted(visit.uid))
 
     def _choose(self) -> list[Work]:

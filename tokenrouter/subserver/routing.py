@@ -98,14 +98,14 @@ class Router:
         elif len(payload) > MAX_PAYLOAD_BYTES:
             problem = f"a payload of {len(payload)} bytes (limit {MAX_PAYLOAD_BYTES})"
         if problem:
+            logger.error("algorithm %r decided %s", route.algorithm, problem)
             raise RoutingError(f"algorithm {route.algorithm!r} decided {problem}")
 
     def _broken(self, visit: Visit, hook: str, error: Exception) -> RoutingError:
         if not isinstance(error, TokenRouterError):
             logger.exception("request %d: %s of %r", visit.uid, hook, visit.route.algorithm)
-        return RoutingError(
-            f"algorithm {visit.route.algorithm!r}: {hook} failed: {type(error).__name__}: {error}"
-        )
+        text = f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").decode()
+        return RoutingError(f"algorithm {visit.route.algorithm!r}: {hook} failed: {text}")
 
 
 def _known(signals: Iterable[object]) -> tuple[Signal, ...]:

@@ -35,11 +35,12 @@ from sglang.srt.managers.io_struct import (  # noqa: E402
 )
 from sglang.srt.managers.template_manager import TemplateManager  # noqa: E402
 from sglang.srt.managers.tokenizer_manager import TokenizerManager  # noqa: E402
-from sglang.srt.sampling.sampling_params import SamplingParams  # noqa: E402
+from sglang.srt.sampling.sampling_params import TOP_K_ALL, SamplingParams  # noqa: E402
 from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: E402
 from sglang.srt.utils import get_zmq_socket  # noqa: E402
 
 __all__ = [
+    "TOP_K_ALL",
     "BatchStrOut",
     "BatchTokenIDOut",
     "ChatCompletionRequest",
