@@ -258,3 +258,24 @@ def test_a_prompt_of_id_0_is_a_prompt(server: Deployment) -> None:
     assert httpx.post(server.url + TEXT_PATH, json=body, timeout=20).status_code == 200
     server.members.submitted.clear()
     assert refuse(server, TEXT_PATH, {**TEXT, "prompt": ""})["param"] == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (TEXT_PATH, {**TEXT, "prompt": "x" * 20_000_000}, "prompt"),
+        (TEXT_PATH, {**TEXT, "prompt": ["hi", "x" * 20_000_000]}, "prompt"),
+        (GENERATE_PATH, {"text": "x" * 20_000_000}, "text"),
+        (
+            CHAT_PATH,
+            {**CHAT, "messages": [{"role": "user", "content": "x" * 20_000_000}]},
+            "messages",
+        ),
+    ],
+)
+def test_a_hopelessly_long_text_is_refused_untokenised(
+    server: Deployment, path: str, body: dict[str, Any], field: str
+) -> None:
+    error = refuse(server, path, body)
+    assert error["param"] == field
+    assert "20000000 characters cannot fit" in error["message"]

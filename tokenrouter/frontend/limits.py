@@ -10,6 +10,8 @@ from tokenrouter.ipc.supervision import Roster
 
 UNASKED_TOKENS = 128
 """Output tokens of a request that says nothing of its length, as in SGLang."""
+CHARACTERS_A_TOKEN = 128
+"""No vocabulary in use has a longer token (runs of spaces come closest)."""
 
 
 class Limits:
@@ -18,6 +20,20 @@ class Limits:
     def __init__(self, roster: Roster, names: Sequence[str]) -> None:
         self._members = roster.members
         self._names = names
+
+    def check_text(self, route: Route, characters: int, field: str) -> None:
+        """Refuse a text that cannot fit, before seconds are spent on tokenising it.
+
+        Raises:
+            RequestError: naming ``field``.
+        """
+        capacity, what = self._tightest(route)
+        if characters > capacity * CHARACTERS_A_TOKEN:
+            raise RequestError(
+                f"{field}: {characters} characters cannot fit into {capacity} tokens ({what}); "
+                "shorten it",
+                field,
+            )
 
     def check_prompt(self, route: Route, prompt: Sequence[int], field: str) -> None:
         """Refuse an empty prompt, and ids that some member does not know.

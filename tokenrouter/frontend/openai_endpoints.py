@@ -38,6 +38,11 @@ TEMPLATE_ARGUMENTS = frozenset(
 """Names that ``chat_template_kwargs`` may not use: they mean something to the tokenizer."""
 
 
+def _characters(message: Any) -> int:
+    content = message.content or ""
+    return len(content) if isinstance(content, str) else sum(len(part.text) for part in content)
+
+
 class RoutedChat(RoutedServing, OpenAIServingChat):
     """``/v1/chat/completions``."""
 
@@ -55,7 +60,9 @@ class RoutedChat(RoutedServing, OpenAIServingChat):
             if any(part.type != "text" for part in parts):
                 field = f"messages[{i}].content"
                 raise UnsupportedError(f"{field}: only text is served", field)
-        return super()._open(request)
+        exchange = super()._open(request)
+        self.tokenizer_manager.check_text(exchange, sum(map(_characters, request.messages)))
+        return exchange
 
     def _chunks(self, work: GenerateReqInput, request: ChatRequest) -> AsyncIterator[str]:
         chunks: AsyncIterator[str] = self._generate_chat_stream(work, request, None)

@@ -115,6 +115,19 @@ class RoutedTokenizerManager(TokenizerManager):
             self._fan_out.abort(live.uid, live.route.home)
             live.end(finish)
 
+    def check_text(self, exchange: Exchange, characters: int) -> None:
+        """Refuse a prompt of so many characters if it cannot fit.
+
+        Raises:
+            RequestError: naming the prompt's field.
+        """
+        self._limits.check_text(exchange.route, characters, exchange.prompt_field)
+
+    async def _tokenize_one_request(self, obj: GenerateReqInput) -> TokenizedGenerateReqInput:
+        if obj.text is not None:
+            self.check_text(CURRENT.get(), len(obj.text))
+        return await super()._tokenize_one_request(obj)
+
     def _validate_one_request(self, obj: GenerateReqInput, input_ids: list[int]) -> None:
         exchange = CURRENT.get()
         route, params = exchange.route, obj.sampling_params
