@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.deployments import TAU, cascade, demo, serve_all
 from tests.integration.reference import Answer, Model, routed_loop
-from tests.integration.server import MEMBER_PROGRAM, Server
+from tests.integration.server import Server
 
 COUNT = 40
 MUTANTS = "tests.integration.mutants"
@@ -108,8 +108,3 @@ def test_a_corrupted_pair_is_noticed(
         served = serve_all(server, problems, COUNT)
     with pytest.raises(AssertionError):
         assert_equal(served, expected, ("small", "large"))
-
-
-def test_the_mutants_wrap_the_real_member() -> None:
-    module, _, name = MEMBER_PROGRAM.partition(":")
-    assert (module, name) == ("tokenrouter.subserver.process", "run_member")

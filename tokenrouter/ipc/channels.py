@@ -62,14 +62,16 @@ class Outbox:
         """Send what was posted as one frame.
 
         Raises:
-            ChannelError: the receiver has stopped reading and the link is full, or the frame
-                is larger than a receiver takes.
+            ChannelError: the receiver has stopped reading and the link is full (what was posted
+                waits for the next flush), or the frame is larger than a receiver takes (it is
+                dropped).
         """
         if not self._messages:
             return
         head = (PROTOCOL_VERSION, self._sender, self._generation, self._to_generation)
-        data = self._encoder.encode((*head, self._sequence, self._messages))
+        data = self._encoder.encode((*head, self._sequence, self._messages))  # a `Frame`
         if len(data) > MAX_FRAME_BYTES:
+            self._messages = []
             raise ChannelError(
                 f"a frame of {len(data)} bytes for {self.address}: the limit is {MAX_FRAME_BYTES}"
             )

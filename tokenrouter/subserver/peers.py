@@ -13,7 +13,9 @@ from tokenrouter.ipc.waiting import Waiter
 
 
 class PeerLinks:
-    """`loop.Links` over ZeroMQ. Opened once the roster says that every member listens.
+    """`links.Links` over ZeroMQ. Opened once the roster says that every member is ready.
+
+    A frame for a peer that does not listen yet waits in its socket.
 
     Args:
         context: made before the process is pinned to its cores.
