@@ -37,7 +37,16 @@ class Config(BaseModel):
         "socket_dir",
         "seed",
         "max_wait_ms",
+        "api_key",
+        "max_requests",
+        "max_body_bytes",
+        "on_failure",
+        "max_restarts",
+        "restart_window_s",
+        "hang_timeout_s",
+        "drain_timeout_s",
         "log_level",
+        "log_format",
     )
     """Fields that an environment variable ``TOKENROUTER_<FIELD>`` may set."""
 
@@ -65,8 +74,26 @@ class Config(BaseModel):
     """Of the algorithm's random draws."""
     max_wait_ms: float | None = Field(None, gt=0)
     """Longest wait for a threshold, a safety net; None: ten steps, at least a second."""
+    api_key: str | None = Field(None, min_length=1, repr=False)
+    """Clients must send it as a bearer token; None: anybody is served."""
+    max_requests: int = Field(2048, ge=1)
+    """Requests held at once, waiting ones included; more are refused with status 429."""
+    max_body_bytes: int = Field(32 * 1024 * 1024, ge=1)
+    """Largest body of an HTTP request; a larger one is refused with status 413."""
+    on_failure: Literal["restart", "stop"] = "restart"
+    """What the death of a process leads to: it is started again, or the server stops."""
+    max_restarts: int = Field(3, ge=0)
+    """Restarts of one process within ``restart_window_s``; one more, and the server stops."""
+    restart_window_s: float = Field(600.0, gt=0)
+    """Seconds after which a restart is forgotten."""
+    hang_timeout_s: float = Field(60.0, gt=0)
+    """Seconds without a sign of life after which a process is killed, as if it had died."""
+    drain_timeout_s: float = Field(30.0, ge=0)
+    """Seconds that requests have to finish after the first SIGTERM."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Of every process."""
+    log_format: Literal["text", "json"] = "text"
+    """``json``: one JSON object a line."""
 
     @field_validator("models")
     @classmethod

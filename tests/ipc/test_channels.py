@@ -21,11 +21,15 @@ from tokenrouter.ipc.messages import (
     Blocked,
     Close,
     Commit,
+    Control,
+    Controlled,
     Failed,
     Frame,
+    Grammar,
     HandOver,
     Inspect,
     Live,
+    Logprob,
     MemberState,
     Message,
     Open,
@@ -39,14 +43,18 @@ pytestmark = pytest.mark.timeout(20)
 
 Context = zmq.Context[zmq.Socket[bytes]]
 ROUTE = Route("entropy", (0, 1), 0, 0.5, {"k": [1, 2.5]}, 7, 1, True)
-SAMPLING = Sampling(16, 0.0, stop=("\n\n",), stop_token_ids=(3,))
+SAMPLING = Sampling(
+    16, 0.0, stop=("\n\n",), stop_token_ids=(3,), min_new_tokens=2, logit_bias={5: -1.5},
+    seed=-9, grammar=Grammar("regex", "a+"), logprobs=3,
+)  # fmt: skip
 EVERY_KIND: list[Message] = [
     Submit(2**63, "rid", [1, 2, 3], SAMPLING, ROUTE, True),
     Abort(2**64 - 1),
     Inspect(7),
+    Control(8, "flush_cache", {}),
     Open(5, [1, 2], SAMPLING, ROUTE, True),
     HandOver(5, 3, 2, [9, 8], 1, b"\x00payload"),
-    Commit(5, 3, 2, [9]),
+    Commit(5, 3, 2, [9], [Logprob(-0.5, [(9, -0.5), (3, -1.5)])]),
     Close(5),
     Live(3, 4, 1000),
     Blocked(5),
@@ -68,6 +76,7 @@ EVERY_KIND: list[Message] = [
         False,
     ),
     MemberState(7, 1, 2, 1, 3, 2, 900, 1000, {1: 5, 4: 2}, 6.5, 0, 1, 2, {"stale": 1}),
+    Controlled(8, 1, False, "2 requests are here", True),
 ]
 
 
@@ -110,7 +119,7 @@ def raw(context: Context, address: str, inbox: Inbox) -> Iterator[Callable[..., 
         socket.connect(address)
 
         def send(data: bytes | None = None, **changes: Any) -> None:
-            frame = Frame(PROTOCOL_VERSION, 0, 0, 4, 0, [Close(1)])
+            frame = Frame(PROTOCOL_VERSION, 0, 0, 4, 0, 0.0, [Close(1)])
             socket.send(data or msgspec.msgpack.encode(msgspec.structs.replace(frame, **changes)))
 
         yield send

@@ -103,7 +103,10 @@ def test_everything_for_one_peer_travels_in_one_frame_in_order(world: World):
     world.links[0].flush()
     assert listener.poll(5000)
     frame = msgspec.msgpack.decode(listener.recv(), type=Frame)
-    assert frame == Frame(PROTOCOL_VERSION, 0, GENERATIONS[0], GENERATIONS[2], 0, messages)
+    assert frame == Frame(
+        PROTOCOL_VERSION, 0, GENERATIONS[0], GENERATIONS[2], 0, frame.sent, messages
+    )
+    assert frame.sent > 0
     assert not listener.poll(50), "an empty flush sends nothing"
     assert world.get(1, 3) == [(0, Close(9))] * 3
 
@@ -146,7 +149,7 @@ def test_a_poll_without_limit_wakes_for_a_message(world: World):
 
 def test_bad_frames_are_counted_by_kind_and_not_applied(world: World):
     socket = world.raw(world.ports.members[0].peer)
-    good = Frame(PROTOCOL_VERSION, 1, GENERATIONS[1], GENERATIONS[0], 0, [Close(1)])
+    good = Frame(PROTOCOL_VERSION, 1, GENERATIONS[1], GENERATIONS[0], 0, 0.0, [Close(1)])
     frames = [
         good,
         good,
@@ -173,7 +176,7 @@ def test_bad_frames_are_counted_by_kind_and_not_applied(world: World):
 
 def test_a_lost_frame_breaks_the_link(world: World):
     socket = world.raw(world.ports.members[0].peer)
-    frame = Frame(PROTOCOL_VERSION, 1, GENERATIONS[1], GENERATIONS[0], 2, [Close(1)])
+    frame = Frame(PROTOCOL_VERSION, 1, GENERATIONS[1], GENERATIONS[0], 2, 0.0, [Close(1)])
     socket.send(msgspec.msgpack.encode(frame))
     with pytest.raises(ChannelError, match=r"frames 0\.\.1 of sender 1 were lost"):
         world.get(0)

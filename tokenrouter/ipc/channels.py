@@ -9,6 +9,7 @@ A gap in a link's sequence means that a frame was lost, and raises `ChannelError
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -69,7 +70,9 @@ class Outbox:
         if not self._messages:
             return
         head = (PROTOCOL_VERSION, self._sender, self._generation, self._to_generation)
-        data = self._encoder.encode((*head, self._sequence, self._messages))  # a `Frame`
+        data = self._encoder.encode(
+            (*head, self._sequence, time.monotonic(), self._messages)
+        )  # a `Frame`
         if len(data) > MAX_FRAME_BYTES:
             self._messages = []
             raise ChannelError(

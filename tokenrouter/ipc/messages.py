@@ -1,9 +1,9 @@
 """Every message on TokenRouter's own links, in the order of a request's life.
 
-front end -> home:       Submit, Abort; to any member: Inspect
+front end -> home:       Submit, Abort; to any member: Inspect, Control
 home -> member:          Open, HandOver, Close, Live
 member -> home:          HandOver, Commit, Blocked, Admitted, Failed
-home -> detokenizer:     Output; from any member: MemberState
+home -> detokenizer:     Output; from any member: MemberState, Controlled
 
 Messages travel inside a `Frame`. Members are named by their index in the configuration.
 A tagged msgspec union, encoded as msgpack arrays: a frame that does not decode is
@@ -12,19 +12,31 @@ counted and dropped by the channel, never applied.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 FRONT_END = -1
 """The sender index of the front end, which is not a member."""
+
+
+class Grammar(msgspec.Struct, frozen=True, array_like=True):
+    """What the output must look like; ``text`` in the notation that ``kind`` names."""
+
+    kind: Literal["json_schema", "regex", "ebnf", "structural_tag"]
+    text: str
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
     """How tokens of one request are drawn and where it ends (normalised as SGLang does).
 
     ``top_k = 1`` means greedy. ``stop_token_ids`` add to the EOS ids unless ``ignore_eos``.
+    ``min_new_tokens``: neither kind of id is written before so many output tokens.
+    Penalties are OpenAI's (over output tokens) and Hugging Face's ``repetition_penalty``
+    (over prompt and output). ``seed``: draws depend on it and on the position only; None:
+    they are the engine's. ``logprobs``: None, or how many alternatives to report for each
+    output token besides its own.
     """
 
     max_new_tokens: int
@@ -38,6 +50,24 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     no_stop_trim: bool = False
+    min_new_tokens: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    seed: int | None = None
+    grammar: Grammar | None = None
+    logprobs: int | None = None
+
+
+class Logprob(msgspec.Struct, frozen=True, array_like=True):
+    """Natural-log probability of a written token, by the member that wrote it.
+
+    ``top``: the most probable ids with theirs, most probable first.
+    """
+
+    logprob: float
+    top: list[tuple[int, float]]
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True):
@@ -80,6 +110,17 @@ class Inspect(msgspec.Struct, frozen=True, array_like=True, tag="inspect"):
     ticket: int
 
 
+class Control(msgspec.Struct, frozen=True, array_like=True, tag="control"):
+    """Have a member's engine do something between two steps; it answers `Controlled`.
+
+    ``arguments``: those of SGLang's request of the same name.
+    """
+
+    ticket: int
+    action: Literal["flush_cache", "start_profile", "stop_profile", "update_weights_from_disk"]
+    arguments: dict[str, Any]
+
+
 class Open(msgspec.Struct, frozen=True, array_like=True, tag="open"):
     """Begin a visit. It may compute the prompt early (``eager``), without control."""
 
@@ -95,7 +136,8 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag="hand_over"):
 
     The receiver's tokens become ``known[:start] + tokens``, positions counted from the
     first prompt token. ``epoch`` is the hand-over the sender acts under. ``payload`` is
-    what the algorithm's ``send`` returned.
+    what the algorithm's ``send`` returned. ``logprobs`` of ``tokens``, on the way to the
+    home only, for requests that asked.
     """
 
     uid: int
@@ -104,15 +146,17 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag="hand_over"):
     tokens: list[int]
     to: int
     payload: bytes = b""
+    logprobs: list[Logprob] | None = None
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
-    """Tokens written by a member that keeps control."""
+    """Tokens written by a member that keeps control, with ``logprobs`` if the request asked."""
 
     uid: int
     epoch: int
     start: int
     tokens: list[int]
+    logprobs: list[Logprob] | None = None
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
@@ -158,7 +202,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True, tag="output"):
 
     ``context``: the last prompt ids, sent once, so that the first token is decoded in
     context. ``finish``: SGLang's JSON finish reason, set on the last output only.
-    ``token_models``: the member of each of ``tokens``, if the client asked for it.
+    ``token_models``: the member of each of ``tokens``, and ``logprobs`` of each, if the
+    client asked for them.
     """
 
     rid: str
@@ -174,6 +219,17 @@ class Output(msgspec.Struct, frozen=True, array_like=True, tag="output"):
     skip_special_tokens: bool
     spaces_between_special_tokens: bool
     no_stop_trim: bool
+    logprobs: list[Logprob] | None = None
+
+
+class Controlled(msgspec.Struct, frozen=True, array_like=True, tag="controlled"):
+    """A member's answer to `Control`; ``busy``: it holds requests, and did nothing."""
+
+    ticket: int
+    member: int
+    success: bool
+    message: str
+    busy: bool = False
 
 
 class MemberState(msgspec.Struct, frozen=True, array_like=True, tag="member_state"):
@@ -206,6 +262,7 @@ Message = (
     Submit
     | Abort
     | Inspect
+    | Control
     | Open
     | HandOver
     | Commit
@@ -216,6 +273,7 @@ Message = (
     | Failed
     | Output
     | MemberState
+    | Controlled
 )
 
 
@@ -223,7 +281,8 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     """Everything one process tells another in one iteration of its loop.
 
     ``generation`` counts the starts of the sender, ``to_generation`` those of the
-    receiver; ``sequence`` grows by one per frame of a link.
+    receiver; ``sequence`` grows by one per frame of a link. ``sent``: the host's monotonic
+    clock when the frame left, in seconds.
     """
 
     version: int
@@ -231,4 +290,5 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     generation: int
     to_generation: int
     sequence: int
+    sent: float
     messages: list[Message]

@@ -22,7 +22,8 @@ MAX_BYTES = 1024 * 1024
 class ChildSpec(msgspec.Struct, frozen=True):
     """One process to start: calls ``entry`` ("module:function").
 
-    A member's call is ``entry(config, ports, member, cores, link)``, with its index and
+    ``rank`` is the tensor-parallel rank; the ranks of a member start, die and restart
+    together. A member's call is ``entry(config, ports, member, cores, link)``, with its index and
     its cores (empty: not pinned); any other's is ``entry(config, ports, link)``.
     """
 
@@ -30,6 +31,7 @@ class ChildSpec(msgspec.Struct, frozen=True):
     entry: str
     member: int | None = None
     cores: tuple[int, ...] = ()
+    rank: int = 0
 
 
 class Launch(msgspec.Struct, frozen=True, tag="launch"):

@@ -18,6 +18,8 @@ from tokenrouter.ipc.messages import (
     Blocked,
     Close,
     Commit,
+    Control,
+    Controlled,
     Failed,
     HandOver,
     Inspect,
@@ -160,7 +162,7 @@ class Subserver:
             isinstance(message, HandOver) and message.uid not in self.home
         ):
             self._events.append((sender, message))
-        elif isinstance(message, Output | MemberState):
+        elif isinstance(message, Output | MemberState | Control | Controlled):
             raise ChannelError(f"member {sender} sent {type(message).__name__} to a member")
         else:
             self.home.receive(sender, message)
