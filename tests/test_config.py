@@ -203,7 +203,10 @@ def test_a_wrong_model_entry_is_named(folder: Path, entry: Any, message: str) ->
         ({1: 2}, "1: keys should be strings"),
         ({"ports": {"slow": {}}}, "ports: unknown model 'slow'; models are fast"),
         ({"ports": {"fast": {"http": 1}}}, "ports.fast: unknown port 'http'"),
-        ({"ports": {"fast": {"rpc": "ipc://x", "peer": "ipc://x"}}}, "ipc://x is given to 2 ports"),
+        (
+            {"ports": {"fast": {"input": "ipc://x", "peer": "ipc://x"}}},
+            "ipc://x is given to 2",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named(folder: Path, changes: dict[str, Any], message: str) -> None:

@@ -76,9 +76,7 @@ def serve(
     socket_dir: Annotated[Path | None, typer.Option(help="Private, for sockets.")] = None,
     member_port: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Fix a port: input, peer, rpc, metrics or nccl.", metavar="NAME.PORT=VALUE ..."
-        ),
+        typer.Option(help="Fix a port: input, peer or nccl.", metavar="NAME.PORT=VALUE ..."),
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
 ) -> None:

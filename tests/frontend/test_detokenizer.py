@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.frontend.fakes import END_ID, TOKENIZER
-from tokenrouter.frontend.detokenizer import Decoder, RoutedText
-from tokenrouter.ipc.messages import Output
+from tokenrouter.frontend.detokenizer import Decoder
+from tokenrouter.ipc.messages import Output, Text
 
 STOP = {"type": "stop", "matched": END_ID}
 LENGTH = {"type": "length", "length": 8}
@@ -47,14 +47,13 @@ class Reader:
         self.text: dict[str, str] = {}
         self.ids: dict[str, list[int]] = {}
 
-    def feed(self, *outputs: Output) -> list[RoutedText]:
-        batches = self.decoder.decode(outputs)
-        for batch in batches:
-            for i, rid in enumerate(batch.rids):
-                text = self.text.get(rid, "") + batch.output_strs[i]
-                self.text[rid] = text[: batch.text_lengths[i]]
-                self.ids.setdefault(rid, []).extend(batch.output_ids[i])
-        return batches
+    def feed(self, *outputs: Output) -> list[Text]:
+        texts = self.decoder.decode(outputs)
+        for new in texts:
+            text = self.text.get(new.rid, "") + new.text
+            self.text[new.rid] = text[: new.text_length]
+            self.ids.setdefault(new.rid, []).extend(new.tokens)
+        return texts
 
 
 def pieces(ids: list[int], sizes: list[int]) -> list[list[int]]:
@@ -103,22 +102,21 @@ def test_several_outputs_of_one_request_at_once() -> None:
         output("a", part, STOP if i == 3 else None, [] if i == 0 else None, token_models=[i])
         for i, part in enumerate(parts)
     ]
-    (batch,) = reader.feed(*outputs, output("b", b"x", context=[]))
+    texts = reader.feed(*outputs, output("b", b"x", context=[]))
     assert reader.text == {"a": "é🙂", "b": "x"}
     assert reader.ids["a"] == [*"é🙂".encode(), END_ID]
-    assert batch.token_models == [[0, 1, 2, 3], None]
+    assert [text.token_models for text in texts] == [[0, 1, 2, 3], None]
 
 
 def test_options_are_those_of_each_request() -> None:
     reader = Reader()
     mark = TOKENIZER.convert_tokens_to_ids("<|user|>")
-    batches = reader.feed(
+    reader.feed(
         output("a", [65, mark], LENGTH, []),
         output("b", [66, mark], LENGTH, [], skip_special_tokens=False),
         output("c", [67, mark], LENGTH, []),
     )
     assert reader.text == {"a": "A", "b": "B<|user|>", "c": "C"}
-    assert sorted(len(batch.rids) for batch in batches) == [1, 2]
 
 
 @pytest.mark.parametrize(

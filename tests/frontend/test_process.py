@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 import zmq
 
-from tests.frontend.fakes import StartupFailedError, deployment, make_config, make_roster
+from tests.frontend.fakes import (
+    Deployment,
+    StartupFailedError,
+    deployment,
+    make_config,
+    make_roster,
+    reply_text,
+)
 from tokenrouter.errors import StartupError
 from tokenrouter.frontend.process import bind
+from tokenrouter.ipc.messages import DETOKENIZER, PROTOCOL_VERSION, Frame
 
 
 def test_a_taken_port_is_named_with_the_remedy(folder: Path) -> None:
@@ -55,12 +68,32 @@ def test_the_end_answers_every_request(folder: Path) -> None:
         assert time.monotonic() - start < 1.5
 
 
-def test_a_front_end_that_cannot_hear_the_detokenizer_ends(folder: Path) -> None:
-    with deployment(make_config(folder), make_roster()) as running:
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        with context.socket(zmq.PUSH) as link:
-            link.connect(running.members.ports.tokenizer)
-            link.send(b"no pickle")
-            running.front_end.join(5)
-        context.term()
+@contextmanager
+def detokenizer_link(running: Deployment) -> Iterator[zmq.Socket[bytes]]:
+    """A socket on which the front end takes frames of the detokenizer."""
+    with zmq.Context() as context, context.socket(zmq.PUSH) as link:
+        link.connect(running.members.ports.tokenizer)
+        yield link
+
+
+def test_frames_of_nobody_are_dropped(folder: Path) -> None:
+    with (
+        deployment(make_config(folder), make_roster()) as running,
+        detokenizer_link(running) as link,
+    ):
+        for data in (b"no frame", pickle.dumps(os.getpid), msgspec.msgpack.encode([1, 2])):
+            link.send(data)
+        body = {"text": "abc", "sampling_params": {"max_new_tokens": 400}}
+        answer = httpx.post(f"{running.url}/generate", json=body, timeout=20)
+        assert answer.json()["text"] == reply_text(b"abc")
+
+
+def test_a_front_end_that_has_missed_text_ends(folder: Path) -> None:
+    with (
+        deployment(make_config(folder), make_roster()) as running,
+        detokenizer_link(running) as link,
+    ):
+        frame = Frame(PROTOCOL_VERSION, DETOKENIZER, 0, 0, 7, 0.0, [])
+        link.send(msgspec.msgpack.encode(frame))
+        running.front_end.join(5)
         assert running.front_end.exitcode == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 from tests.frontend.fakes import NAMES, make_config, make_roster
 from tests.frontend.test_detokenizer import LENGTH, output
@@ -17,12 +18,12 @@ from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.limits import Limits
 from tokenrouter.frontend.names import resolve
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
-from tokenrouter.ipc.messages import Route, Sampling
-from tokenrouter.ipc.ports import choose_ports
+from tokenrouter.ipc.channels import Inbox, Outbox
+from tokenrouter.ipc.messages import DETOKENIZER, Route, Sampling
 from tokenrouter.subserver.sglang_compat.serving import (
     GenerateReqInput,
     front_end_args,
-    front_end_ports,
+    sglang_ports,
 )
 
 
@@ -51,13 +52,14 @@ class Manager:
 
     def __init__(self, folder: Path, sockets: Path) -> None:
         self.config = make_config(folder)
-        ports = choose_ports(sockets, NAMES, {})
-        self.real = RoutedTokenizerManager(
-            front_end_args(self.config), front_end_ports(ports), NAMES
-        )
+        self.real = RoutedTokenizerManager(front_end_args(self.config), sglang_ports(), NAMES)
         self.fan_out = FanOut()
         homes: Any = self.fan_out
-        self.real.connect(homes, Limits(make_roster(), NAMES))
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        address = f"ipc://{sockets / 'tokenizer.sock'}"
+        inbox = Inbox(self._context, address, {DETOKENIZER: 0})
+        self.outbox = Outbox(self._context, address, DETOKENIZER)
+        self.real.connect(homes, Limits(make_roster(), NAMES), inbox)
         self.decoder = Decoder(self.real.tokenizer)
 
     def ask(self, name: str = "demo", **fields: Any) -> tuple[Exchange, AsyncIterator[Any]]:
@@ -68,8 +70,13 @@ class Manager:
 
     def answer(self, number: int, text: bytes, finish: Any = None, first: bool = True) -> None:
         rid = self.fan_out.sent[number][0]
-        for batch in self.decoder.decode([output(rid, text, finish, [] if first else None)]):
-            self.real._handle_batch_output(batch)
+        for each in self.decoder.decode([output(rid, text, finish, [] if first else None)]):
+            self.real._take(each)
+
+    def close(self) -> None:
+        self.real.close()
+        self.outbox.close()
+        self._context.term()
 
     @property
     def live(self) -> int:
@@ -89,7 +96,7 @@ def run(folder: Path, tmp_path: Path) -> Callable[[Scenario], None]:
                 assert manager.live == 0
                 assert not manager.decoder.decode_status
             finally:
-                manager.real.close()
+                manager.close()
 
         asyncio.run(play())
 

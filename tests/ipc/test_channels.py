@@ -37,6 +37,7 @@ from tokenrouter.ipc.messages import (
     Route,
     Sampling,
     Submit,
+    Text,
 )
 
 pytestmark = pytest.mark.timeout(20)
@@ -75,6 +76,7 @@ EVERY_KIND: list[Message] = [
         True,
         False,
     ),
+    Text("rid", "a", 1, [4], None, 3, 0, [1, 0], 2, [0]),
     MemberState(7, 1, 2, 1, 3, 2, 900, 1000, {1: 5, 4: 2}, 6.5, 0, 1, 2, {"stale": 1}),
     Controlled(8, 1, False, "2 requests are here", True),
 ]

@@ -20,7 +20,7 @@ def test_every_process_has_its_own_addresses() -> None:
     everything = [ports.tokenizer, ports.detokenizer, str(ports.supervisor)]
     for member in ports.members:
         everything += astuple(member)
-    assert len(set(everything)) == 3 + 5 * len(NAMES)
+    assert len(set(everything)) == 3 + 3 * len(NAMES)
     assert ports.members[1].peer == "ipc:///run/routes/medium.peer.sock"
     assert ports.supervisor == DIRECTORY / "supervisor.sock"
     assert all(0 < member.nccl < 65536 for member in ports.members)
@@ -42,7 +42,7 @@ def test_any_port_can_be_fixed() -> None:
     ("fixed", "message"),
     [
         ({"huge": {"nccl": 1}}, "ports: unknown model 'huge'; models are small, medium, large"),
-        ({"small": {"http": 1}}, "ports.small: unknown port 'http'; ports are input, metrics"),
+        ({"small": {"http": 1}}, "ports.small: unknown port 'http'; ports are input, nccl, peer"),
         ({"small": {"nccl": "x"}}, "ports.small.nccl: must be a TCP port number, got 'x'"),
         ({"small": {"nccl": 0}}, "ports.small.nccl: must be a TCP port number"),
         ({"small": {"nccl": 65536}}, "ports.small.nccl: must be a TCP port number"),

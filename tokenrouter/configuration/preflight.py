@@ -71,7 +71,7 @@ def check_socket_paths(directory: Path, names: tuple[str, ...]) -> None:
     Raises:
         ConfigError: it does not.
     """
-    longest = max((f"{name}.metrics.sock" for name in (*names, "supervisor")), key=len)
+    longest = max((f"{name}.input.sock" for name in (*names, "supervisor")), key=len)
     length = len(os.fsencode(directory / longest))
     if length > MAX_SOCKET_PATH:
         raise ConfigError(

@@ -1,7 +1,7 @@
 """The detokenizer process: token ids of homes in, text for the tokenizer manager out.
 
 Receives `Output` from every home. SGLang's incremental decoding turns ids into text, never
-half a character; the text goes on over SGLang's own link, and so does a `MemberState`.
+half a character; it goes on as `Text`. Answers of members pass through as they are.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -17,55 +16,39 @@ import msgspec
 import zmq
 
 from tokenrouter.config import Config
-from tokenrouter.ipc.channels import Inbox
-from tokenrouter.ipc.messages import MemberState, Output
+from tokenrouter.ipc.channels import Inbox, Outbox
+from tokenrouter.ipc.messages import DETOKENIZER, Output, Text
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink, Ready
 from tokenrouter.ipc.waiting import Waiter
 from tokenrouter.processes import kernel
 from tokenrouter.subserver.sglang_compat.serving import (
-    BatchStrOut,
     BatchTokenIDOut,
     DetokenizerManager,
     front_end_args,
-    get_zmq_socket,
     load_tokenizer,
 )
-
-
-@dataclass
-class RoutedText(BatchStrOut):
-    """SGLang's decoded batch, with how it was routed.
-
-    ``text_lengths``: length of each answer's text so far. It shrinks where a stop string
-    turns out to have begun in text already sent. ``output_ids`` are the new ids exactly.
-    """
-
-    text_lengths: list[int]
-    member_tokens: list[list[int]]
-    hand_overs: list[int]
-    token_models: list[list[int] | None]
 
 
 class Decoder(DetokenizerManager):
     """Incremental decoding of many requests; remembers each until its finish.
 
-    The base class's constructor is not called: it would bind SGLang's pickle link.
+    The base class's constructor is not called: it would bind SGLang's links.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.decode_status: dict[str, Any] = {}
 
-    def decode(self, outputs: Iterable[Output]) -> list[RoutedText]:
+    def decode(self, outputs: Iterable[Output]) -> list[Text]:
         """The new text of every request in ``outputs`` (in order of arrival).
 
-        One batch per combination of decoding options: SGLang applies those of the first
+        Decoded in one batch per combination of decoding options: SGLang applies those of the first
         request to all.
         """
         known = (each for each in _coalesce(outputs) if self._expects(each))
         batches = groupby(sorted(known, key=_options), key=_options)
-        return [self._decode_batch(list(batch)) for _, batch in batches]
+        return [text for _, batch in batches for text in self._decode_batch(list(batch))]
 
     def trim_matched_stop(self, output: Any, finished_reason: Any, no_stop_trim: bool) -> Any:
         """As the base class, which takes a matched token of id 0 for none."""
@@ -76,21 +59,15 @@ class Decoder(DetokenizerManager):
     def _expects(self, output: Output) -> bool:
         return output.context is not None or output.rid in self.decode_status
 
-    def _decode_batch(self, outputs: list[Output]) -> RoutedText:
+    def _decode_batch(self, outputs: list[Output]) -> list[Text]:
         contexts = [self._context(each) for each in outputs]
         decoded = self.handle_batch_token_id_out(_for_sglang(outputs, contexts))
-        decoded.output_ids = [each.tokens for each in outputs]
-        lengths = [self.decode_status[each.rid].sent_offset for each in outputs]
+        pairs = zip(outputs, decoded.output_strs, strict=True)
+        texts = [_text(each, new, self.decode_status[each.rid].sent_offset) for each, new in pairs]
         for each in outputs:
             if each.finish is not None:
                 del self.decode_status[each.rid]
-        return RoutedText(
-            **vars(decoded),
-            text_lengths=lengths,
-            member_tokens=[each.member_tokens for each in outputs],
-            hand_overs=[each.hand_overs for each in outputs],
-            token_models=[each.token_models for each in outputs],
-        )
+        return texts
 
     def _context(self, output: Output) -> list[int]:
         return [] if output.rid in self.decode_status else output.context or []
@@ -106,21 +83,22 @@ def run_detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     inbox = Inbox(context, ports.detokenizer, dict(enumerate(roster.generations)))
     waiter = Waiter([inbox.socket])
-    texts = get_zmq_socket(context, zmq.PUSH, ports.tokenizer, False)
+    texts = Outbox(context, ports.tokenizer, DETOKENIZER)
     gc.freeze()
     try:
         while True:
             waiter.wait(None)
             messages = [message for _, message in inbox.drain()]
-            for batch in decoder.decode(each for each in messages if isinstance(each, Output)):
-                texts.send_pyobj(batch)
-            for state in messages:
-                if isinstance(state, MemberState):
-                    texts.send_pyobj(state)
+            for text in decoder.decode(each for each in messages if isinstance(each, Output)):
+                texts.post(text)
+            for message in messages:
+                if not isinstance(message, Output):
+                    texts.post(message)
+            texts.flush()
     finally:
         waiter.close()
         inbox.close()
-        texts.close(0)
+        texts.close()
         context.term()
 
 
@@ -143,6 +121,21 @@ def _join(old: Output, new: Output) -> Output:
         models = old.token_models + new.token_models
     return msgspec.structs.replace(
         new, tokens=old.tokens + new.tokens, context=old.context, token_models=models
+    )
+
+
+def _text(output: Output, new: str, length: int) -> Text:
+    return Text(
+        rid=output.rid,
+        text=new,
+        text_length=length,
+        tokens=output.tokens,
+        finish=output.finish,
+        prompt_tokens=output.prompt_tokens,
+        cached_tokens=output.cached_tokens,
+        member_tokens=output.member_tokens,
+        hand_overs=output.hand_overs,
+        token_models=output.token_models,
     )
 
 

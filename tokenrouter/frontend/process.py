@@ -16,13 +16,15 @@ from tokenrouter.frontend.app import build_app
 from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.limits import Limits
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.ipc.channels import Inbox
+from tokenrouter.ipc.messages import DETOKENIZER
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink, Ready, Serving
 from tokenrouter.processes import kernel
 from tokenrouter.subserver.sglang_compat.serving import (
     front_end_args,
-    front_end_ports,
     load_templates,
+    sglang_ports,
 )
 
 GRACE_S = 2
@@ -40,12 +42,13 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     kernel.yield_to_members()
     listener = bind(config.host, config.port)
     args = front_end_args(config)
-    manager = RoutedTokenizerManager(args, front_end_ports(ports), config.names)
+    manager = RoutedTokenizerManager(args, sglang_ports(), config.names)
     templates = load_templates(manager)
     link.send(Ready())
     roster = link.roster()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    manager.connect(FanOut(context, ports, roster), Limits(roster, config.names))
+    inbox = Inbox(context, ports.tokenizer, {DETOKENIZER: 0})
+    manager.connect(FanOut(context, ports, roster), Limits(roster, config.names), inbox)
     app = build_app(config, manager, templates, roster)
     gc.freeze()
     settings = uvicorn.Config(

@@ -12,14 +12,15 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from tokenrouter.errors import RequestError
-from tokenrouter.frontend.detokenizer import RoutedText
+from tokenrouter.errors import ChannelError, RequestError
 from tokenrouter.frontend.exchange import CURRENT, Exchange, Live
 from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.inspection import Inspector
 from tokenrouter.frontend.limits import UNASKED_TOKENS, Limits
 from tokenrouter.frontend.translation import failure_of, sampling_of
-from tokenrouter.ipc.messages import MemberState
+from tokenrouter.ipc.arrivals import arrivals
+from tokenrouter.ipc.channels import Inbox
+from tokenrouter.ipc.messages import MemberState, Message, Text
 from tokenrouter.subserver.sglang_compat.serving import (
     GenerateReqInput,
     PortArgs,
@@ -42,23 +43,29 @@ class RoutedTokenizerManager(TokenizerManager):
 
     def __init__(self, args: ServerArgs, ports: PortArgs, names: Sequence[str]) -> None:
         super().__init__(args, ports)
+        # SGLang's own links; nobody is at their other ends.
         self.send_to_scheduler.close(0)
+        self.recv_from_detokenizer.close(0)
         self.rid_to_state: dict[str, Live] = {}
         self._names = names
         self._handle_loop: asyncio.Task[None] | None = None
 
-    def connect(self, fan_out: FanOut, limits: Limits) -> None:
-        """Requests may come: homes are there, and what they can hold is known."""
+    def connect(self, fan_out: FanOut, limits: Limits, inbox: Inbox) -> None:
+        """Requests may come: homes are there, and what they can hold is known.
+
+        ``inbox``: of the detokenizer's answers; closed with the manager.
+        """
         self._fan_out = fan_out
         self._limits = limits
+        self._inbox = inbox
         self.inspector = Inspector(fan_out, len(self._names))
-        self._result_dispatcher._mapping.insert(0, (MemberState, self.inspector.receive))
 
     def close(self) -> None:
         """Close every link."""
         if self._handle_loop is not None:
             self._handle_loop.cancel()
         self._fan_out.close()
+        self._inbox.close()
         self.recv_from_detokenizer.context.destroy(0)
 
     async def generate_request(
@@ -108,6 +115,24 @@ class RoutedTokenizerManager(TokenizerManager):
         if self._handle_loop is None:
             self._handle_loop = asyncio.create_task(self.handle_loop())
             self._handle_loop.add_done_callback(_end_process)
+
+    async def handle_loop(self) -> None:
+        """Take what the detokenizer sends, for ever.
+
+        Raises:
+            ChannelError: some of it was lost.
+        """
+        async for messages in arrivals(self._inbox):
+            for message in messages:
+                self._take(message)
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, Text):
+            self._take_text(message)
+        elif isinstance(message, MemberState):
+            self.inspector.receive(message)
+        else:
+            raise ChannelError(f"the detokenizer sent {type(message).__name__}")
 
     def _end(self, rid: str, finish: dict[str, Any]) -> None:
         live = self.rid_to_state.pop(rid, None)
@@ -171,22 +196,21 @@ class RoutedTokenizerManager(TokenizerManager):
             if state.stream or finish:
                 yield state.take(self._names, self.server_args.weight_version)
 
-    def _handle_batch_output(self, recv_obj: RoutedText) -> None:
-        for i, rid in enumerate(recv_obj.rids):
-            live = self.rid_to_state.get(rid)
-            if live is None:
-                continue  # aborted while this was on its way
-            live.text = (live.text + recv_obj.output_strs[i])[: recv_obj.text_lengths[i]]
-            live.tokens += recv_obj.output_ids[i]
-            live.writers += recv_obj.token_models[i] or ()
-            live.member_tokens = recv_obj.member_tokens[i]
-            live.hand_overs = recv_obj.hand_overs[i]
-            live.prompt_tokens = recv_obj.prompt_tokens[i]
-            live.cached_tokens = recv_obj.cached_tokens[i]
-            live.finish = recv_obj.finished_reasons[i]
-            if live.finish:
-                del self.rid_to_state[rid]
-            live.event.set()
+    def _take_text(self, new: Text) -> None:
+        live = self.rid_to_state.get(new.rid)
+        if live is None:
+            return  # aborted while this was on its way
+        live.text = (live.text + new.text)[: new.text_length]
+        live.tokens += new.tokens
+        live.writers += new.token_models or ()
+        live.member_tokens = new.member_tokens
+        live.hand_overs = new.hand_overs
+        live.prompt_tokens = new.prompt_tokens
+        live.cached_tokens = new.cached_tokens
+        live.finish = new.finish
+        if live.finish:
+            del self.rid_to_state[new.rid]
+        live.event.set()
 
 
 def _end_process(task: asyncio.Task[None]) -> None:

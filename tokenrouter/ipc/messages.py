@@ -4,6 +4,7 @@ front end -> home:       Submit, Abort; to any member: Inspect, Control
 home -> member:          Open, HandOver, Close, Live
 member -> home:          HandOver, Commit, Blocked, Admitted, Failed
 home -> detokenizer:     Output; from any member: MemberState, Controlled
+detokenizer -> front end: Text; and MemberState, Controlled as they came
 
 Messages travel inside a `Frame`. Members are named by their index in the configuration.
 A tagged msgspec union, encoded as msgpack arrays: a frame that does not decode is
@@ -19,6 +20,8 @@ import msgspec
 PROTOCOL_VERSION = 2
 FRONT_END = -1
 """The sender index of the front end, which is not a member."""
+DETOKENIZER = -2
+"""The sender index of the detokenizer."""
 
 
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
@@ -222,6 +225,26 @@ class Output(msgspec.Struct, frozen=True, array_like=True, tag="output"):
     logprobs: list[Logprob] | None = None
 
 
+class Text(msgspec.Struct, frozen=True, array_like=True, tag="text"):
+    """An `Output`, decoded: what follows in one request's answer, or ends it.
+
+    ``text`` follows what was sent before. ``text_length``: length of the answer's text so
+    far; it shrinks where a stop string turns out to have begun in text already sent.
+    """
+
+    rid: str
+    text: str
+    text_length: int
+    tokens: list[int]
+    finish: dict[str, Any] | None
+    prompt_tokens: int
+    cached_tokens: int
+    member_tokens: list[int]
+    hand_overs: int
+    token_models: list[int] | None = None
+    logprobs: list[Logprob] | None = None
+
+
 class Controlled(msgspec.Struct, frozen=True, array_like=True, tag="controlled"):
     """A member's answer to `Control`; ``busy``: it holds requests, and did nothing."""
 
@@ -272,6 +295,7 @@ Message = (
     | Admitted
     | Failed
     | Output
+    | Text
     | MemberState
     | Controlled
 )

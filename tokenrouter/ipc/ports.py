@@ -16,14 +16,12 @@ from tokenrouter.errors import ConfigError
 class MemberPorts:
     """One member's addresses: ZeroMQ endpoints, except ``nccl``, a TCP port number.
 
-    ``input`` takes requests from the front end, ``peer`` frames from other members; the
-    others are what SGLang's scheduler expects to find.
+    ``input`` takes requests from the front end, ``peer`` frames from other members;
+    ``nccl`` is where the ranks of SGLang's worker meet.
     """
 
     input: str
     peer: str
-    rpc: str
-    metrics: str
     nccl: int
 
 
@@ -56,8 +54,6 @@ def choose_ports(
         chosen = MemberPorts(
             input=_ipc(directory, f"{name}.input"),
             peer=_ipc(directory, f"{name}.peer"),
-            rpc=_ipc(directory, f"{name}.rpc"),
-            metrics=_ipc(directory, f"{name}.metrics"),
             nccl=nccl,
         )
         members.append(_fix(name, chosen, fixed.get(name, {})))

@@ -28,6 +28,7 @@ from tokenrouter.ipc.messages import (
     Message,
     Open,
     Output,
+    Text,
 )
 from tokenrouter.ipc.supervision import Roster
 from tokenrouter.schedulers.base import Step
@@ -162,7 +163,7 @@ class Subserver:
             isinstance(message, HandOver) and message.uid not in self.home
         ):
             self._events.append((sender, message))
-        elif isinstance(message, Output | MemberState | Control | Controlled):
+        elif isinstance(message, Output | Text | MemberState | Control | Controlled):
             raise ChannelError(f"member {sender} sent {type(message).__name__} to a member")
         else:
             self.home.receive(sender, message)

@@ -46,9 +46,7 @@ def _sglang(
 ) -> Member:
     from tokenrouter.subserver.sglang_compat.loading import build_engine
 
-    engine = build_engine(
-        model, ports.members[index], ports.tokenizer, ports.detokenizer, cores, config.seed + index
-    )
+    engine = build_engine(model, ports.members[index], cores, config.seed + index)
     ready = MemberReady(
         member=index,
         pool_tokens=engine.pool_tokens,

@@ -65,9 +65,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         member = ports.members[0]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Upstream's own, while it loads.
-            return build_engine(
-                ModelConfig(**entry), member, ports.tokenizer, ports.detokenizer, [0], 5
-            )
+            return build_engine(ModelConfig(**entry), member, [0], 5)
 
     return build_one
 

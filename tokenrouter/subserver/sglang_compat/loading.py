@@ -10,12 +10,13 @@ import psutil
 import torch
 from sglang.srt.configs.model_config import ModelConfig as SGLangModelConfig
 from sglang.srt.managers.scheduler import Scheduler
-from sglang.srt.server_args import PortArgs, ServerArgs
+from sglang.srt.server_args import ServerArgs
 
 from tokenrouter.config import ModelConfig
 from tokenrouter.errors import ConfigError, StartupError
 from tokenrouter.ipc.ports import MemberPorts
 from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
+from tokenrouter.subserver.sglang_compat.sglang_ports import sglang_ports
 
 CPU_POOL_TOKENS = 32768
 """KV tokens of a member on a CPU, unless ``max_total_tokens`` says otherwise."""
@@ -44,8 +45,6 @@ _ALWAYS: Mapping[str, Any] = {
 def build_engine(
     model: ModelConfig,
     ports: MemberPorts,
-    tokenizer_ipc: str,
-    detokenizer_ipc: str,
     cores: Sequence[int],
     seed: int,
 ) -> SGLangEngine:
@@ -59,17 +58,8 @@ def build_engine(
     """
     torch.set_num_threads(max(1, len(cores)))
     arguments = server_arguments(model, seed)
-    port_arguments = PortArgs(
-        tokenizer_ipc_name=tokenizer_ipc,
-        # Requests come through our own channels: the scheduler listens where nobody speaks.
-        scheduler_input_ipc_name="inproc://unused-scheduler-input",
-        detokenizer_ipc_name=detokenizer_ipc,
-        nccl_port=ports.nccl,
-        rpc_ipc_name=ports.rpc,
-        metrics_ipc_name=ports.metrics,
-    )
     _check_port(model.name, ports.nccl)
-    scheduler = Scheduler(arguments, port_arguments, arguments.base_gpu_id, 0, 0, 0, None)
+    scheduler = Scheduler(arguments, sglang_ports(ports.nccl), arguments.base_gpu_id, 0, 0, 0, None)
     return SGLangEngine(scheduler)
 
 

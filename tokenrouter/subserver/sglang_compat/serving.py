@@ -10,7 +10,6 @@ from typing import Any
 
 from tokenrouter.config import Config
 from tokenrouter.configuration.sources import DEMO_MODELS
-from tokenrouter.ipc.ports import Ports
 from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_import
 
 prepare_sglang_import()
@@ -28,7 +27,6 @@ from sglang.srt.entrypoints.openai.serving_completions import (  # noqa: E402
 from sglang.srt.hf_transformers_utils import get_tokenizer  # noqa: E402
 from sglang.srt.managers.detokenizer_manager import DetokenizerManager  # noqa: E402
 from sglang.srt.managers.io_struct import (  # noqa: E402
-    BatchStrOut,
     BatchTokenIDOut,
     GenerateReqInput,
     TokenizedGenerateReqInput,
@@ -37,11 +35,11 @@ from sglang.srt.managers.template_manager import TemplateManager  # noqa: E402
 from sglang.srt.managers.tokenizer_manager import TokenizerManager  # noqa: E402
 from sglang.srt.sampling.sampling_params import TOP_K_ALL, SamplingParams  # noqa: E402
 from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: E402
-from sglang.srt.utils import get_zmq_socket  # noqa: E402
+
+from tokenrouter.subserver.sglang_compat.sglang_ports import sglang_ports  # noqa: E402
 
 __all__ = [
     "TOP_K_ALL",
-    "BatchStrOut",
     "BatchTokenIDOut",
     "ChatCompletionRequest",
     "CompletionRequest",
@@ -58,17 +56,14 @@ __all__ = [
     "TokenizedGenerateReqInput",
     "TokenizerManager",
     "front_end_args",
-    "front_end_ports",
-    "get_zmq_socket",
     "load_templates",
     "load_tokenizer",
+    "sglang_ports",
 ]
 
 # Pydantic warns whenever a deprecated field is read, and SGLang's own handlers read this one.
 del ChatCompletionRequest.max_tokens
 
-NO_SCHEDULER = "inproc://no-scheduler"
-"""Where the tokenizer manager's own scheduler socket is bound before it is closed."""
 FRONT_END_ARGUMENTS = (
     "tokenizer_mode",
     "trust_remote_code",
@@ -103,18 +98,6 @@ def front_end_args(config: Config) -> ServerArgs:
         mem_fraction_static=0.5,
         chunked_prefill_size=-1,
         **{name: given[name] for name in FRONT_END_ARGUMENTS if name in given},
-    )
-
-
-def front_end_ports(ports: Ports) -> PortArgs:
-    """SGLang's port argument for the tokenizer manager."""
-    return PortArgs(
-        tokenizer_ipc_name=ports.tokenizer,
-        scheduler_input_ipc_name=NO_SCHEDULER,
-        detokenizer_ipc_name=ports.detokenizer,
-        nccl_port=0,
-        rpc_ipc_name=NO_SCHEDULER,
-        metrics_ipc_name=NO_SCHEDULER,
     )
 
 

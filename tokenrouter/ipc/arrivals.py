@@ -1,0 +1,33 @@
+"""An `Inbox` in an asyncio loop (the front end's, behind the detokenizer)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from tokenrouter.ipc.channels import Inbox
+from tokenrouter.ipc.messages import Message
+
+
+async def arrivals(inbox: Inbox) -> AsyncIterator[list[Message]]:
+    """What arrives, in order, in lists of what was there at once; other tasks run in between.
+
+    Raises:
+        ChannelError: a frame was lost.
+    """
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    descriptor = inbox.socket.fileno()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        while True:
+            # ZeroMQ's descriptor tells of changes, not of states: the state is asked for after
+            # forgetting the last change, and before waiting for the next.
+            readable.clear()
+            if not inbox.socket.poll(0):
+                await readable.wait()
+                continue
+            yield [message for _, message in inbox.drain()]
+            await asyncio.sleep(0)
+    finally:
+        loop.remove_reader(descriptor)
