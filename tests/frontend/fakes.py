@@ -30,6 +30,7 @@ from tokenrouter.ipc.messages import (
     FRONT_END,
     Abort,
     Inspect,
+    Logprob,
     MemberState,
     Route,
     Sampling,
@@ -224,13 +225,20 @@ class FakeMembers:
                 time.sleep(0.1 * submit.stream)
                 finish = aborted("a model died", 503)
             else:
-                finish = owned.append(members[i % len(members)], [token])
+                logprobs = [logprob(token, i, submit.sampling.logprobs)]
+                finish = owned.append(members[i % len(members)], [token], logprobs)
                 owned.hand_overs += len(members) > 1
             if finish or submit.stream:
                 outbox.post(owned.output(finish, 2))
                 outbox.flush()
             if finish:
                 return
+
+
+def logprob(token: int, position: int, top: int | None) -> Logprob:
+    """What members say of output token ``position``, with ``top`` alternatives."""
+    value = -0.25 * (position + 1)
+    return Logprob(value, [(token + k, value - k) for k in range(top or 0)])
 
 
 def state_of(ticket: int, member: int) -> MemberState:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.frontend.fakes import END_ID, TOKENIZER
 from tokenrouter.frontend.detokenizer import Decoder
-from tokenrouter.ipc.messages import Output, Text
+from tokenrouter.ipc.messages import Logprob, Output, Text
 
 STOP = {"type": "stop", "matched": END_ID}
 LENGTH = {"type": "length", "length": 8}
@@ -144,6 +144,14 @@ def test_the_context_is_neither_text_nor_id_however_often_it_comes() -> None:
     reader.feed(output("a", [], context=CONTEXT))
     reader.feed(output("a", [97], LENGTH, context=CONTEXT))
     assert (reader.text["a"], reader.ids["a"]) == ("a", [97])
+
+
+def test_logprobs_pass_through_and_are_joined() -> None:
+    reader = Reader()
+    a, b, c = (Logprob(-0.5 * i, [(i, -0.5 * i)]) for i in range(3))
+    parts = output("a", b"a", context=[], logprobs=[a]), output("a", b"bc", logprobs=[b, c])
+    texts = reader.feed(*parts, output("b", b"x", context=[]))
+    assert [text.logprobs for text in texts] == [[a, b, c], None]
 
 
 def test_finished_requests_are_forgotten_and_late_outputs_dropped() -> None:

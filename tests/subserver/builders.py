@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenrouter.ipc.messages import Route, Sampling, Submit
+from tokenrouter.ipc.messages import Logprob, Route, Sampling, Submit
 from tokenrouter.ipc.supervision import MemberReady, Roster
 from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
@@ -82,6 +82,8 @@ class FakeEngine:
         self.free = pool_tokens
         self.slots = max_visits
         self._cached = cached
+        self.logprobs: dict[int, Logprob] = {}
+        self.failed: dict[int, str] = {}
 
     def limit_vocabulary(self, size: int) -> None:
         self.calls.append(("limit_vocabulary", size))
@@ -110,7 +112,8 @@ class FakeEngine:
         self.calls.append(("step", [(visit.uid, n) for visit, n in work], signals))
         self.free -= sum(n for _, n in work)
         values = {signal.name: [0.5 + i for i in range(len(work))] for signal in signals}
-        return StepBatch([100 + i for i in range(len(work))], values)
+        tokens = [100 + i for i in range(len(work))]
+        return StepBatch(tokens, values, self.logprobs, self.failed)
 
     def truncate(self, visit: Visit, length: int) -> None:
         self.calls.append(("truncate", visit.uid, length))

@@ -20,6 +20,7 @@ from tokenrouter.ipc.messages import (
     Failed,
     HandOver,
     Live,
+    Logprob,
     Open,
     Output,
     Sampling,
@@ -171,6 +172,26 @@ def test_a_member_may_take_tokens_back():
     desk.commit(0, 3, 5, 130)
     final = desk.output()
     assert (final.tokens, final.member_tokens) == ([110, 120, 130], [2, 1, 0])
+
+
+def test_logprobs_of_whoever_wrote_reach_the_output():
+    desk = Desk()
+    desk.submit(sampling=limit(4, logprobs=1))
+    a, b, c = (Logprob(-0.5 * i, [(110, -0.5 * i)]) for i in range(3))
+    desk.home.receive(0, Commit(1, 1, 3, [110], [a]))
+    desk.home.receive(0, HandOver(1, 1, 4, [111], 1, b"", [b]))
+    desk.home.receive(1, Commit(1, 2, 5, [112], [c]))
+    assert desk.output().logprobs == [a, b, c]
+
+
+@pytest.mark.parametrize("logprobs", [None, [], [Logprob(0.0, [])] * 2])
+def test_logprobs_that_are_missing_fail_the_request(logprobs: list[Logprob] | None):
+    desk = Desk()
+    desk.submit(sampling=limit(4, logprobs=0))
+    desk.home.receive(0, Commit(1, 1, 3, [110], logprobs))
+    finish = desk.output().finish
+    assert finish["status_code"] == 500
+    assert "log probabilities of 1 tokens" in finish["message"]
 
 
 def test_an_algorithm_that_hands_over_in_circles_fails_its_request():

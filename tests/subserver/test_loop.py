@@ -21,6 +21,7 @@ from tokenrouter.ipc.messages import (
     HandOver,
     Inspect,
     Live,
+    Logprob,
     MemberState,
     Message,
     Open,
@@ -190,6 +191,31 @@ def test_signals_are_computed_once_for_those_who_declared_them():
     (step,) = [call for call in member.engine.calls if call[0] == "step"]
     assert step[2] == (TopProbability(),)
     assert Entropy() not in step[2]
+
+
+def test_logprobs_travel_with_the_tokens_that_are_kept():
+    member = Member(me=1)
+    engine = member.engine
+    engine.logprobs = {0: Logprob(-0.5, [])}
+    to = route(2, 1, home=2)
+    opening = (2, Open(1, PROMPT, Sampling(8, logprobs=0), to, False))
+    (told,) = member.turn(opening, (2, HandOver(1, 4, 3, [110], 1)))
+    assert told[2] == Commit(1, 4, 4, [100], [Logprob(-0.5, [])])
+    to = everyone(home=2, algorithm="cascade")
+    opening = (2, Open(2, PROMPT, Sampling(8, logprobs=0), to, False))
+    member.turn((2, Close(1)))
+    (told,) = member.turn(opening, (2, HandOver(2, 4, 3, [110], 1)))
+    assert told[2] == HandOver(2, 4, 4, [], 2, b"", [])
+
+
+def test_a_row_without_a_token_fails_its_own_request_only():
+    member = Member()
+    member.engine.failed = {1: "nothing may follow"}
+    told = member.turn(*member.arrive(1), *member.arrive(2))
+    assert told == [
+        ("to", 2, Commit(1, 4, 4, [100])),
+        ("to", 2, Failed(2, "nothing may follow", 500)),
+    ]
 
 
 def test_it_sleeps_without_limit_when_nobody_waits():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.subserver.builders import make_submit, route
-from tokenrouter.ipc.messages import Sampling
+from tokenrouter.ipc.messages import Logprob, Sampling
 from tokenrouter.subserver.finish import FinishRule, aborted
 from tokenrouter.subserver.owned import Owned
 
@@ -22,6 +22,27 @@ def test_nothing_is_appended_past_the_finish():
     assert request.append(1, [112, 199, 113]) == {"type": "stop", "matched": 199}
     assert request.tokens == [*PROMPT, 110, 111, 112, 199]
     assert request.writers == [0, 0, 1, 1]
+
+
+def test_logprobs_keep_step_with_tokens():
+    sampling = Sampling(9, logprobs=0)
+    submit = make_submit(1, PROMPT, sampling=sampling)
+    request = Owned(submit, FinishRule(sampling, {199}, lambda ids: ""), members=2)
+    a, b, c, d, e = (Logprob(-float(i), []) for i in range(5))
+    request.append(0, [110, 111], [a, b])
+    assert request.output(None, 0).logprobs == [a, b]
+    request.append(1, [112, 113], [c, d])
+    request.cut(len(PROMPT) + 3)
+    assert request.logprobs == [a, b, c]
+    request.append(0, [199, 114], [e, a])
+    assert request.tokens[len(PROMPT) :] == [110, 111, 112, 199]
+    assert request.output(None, 0).logprobs == [c, e]
+
+
+def test_who_did_not_ask_is_told_no_logprobs():
+    request = owned()
+    request.append(0, [110])
+    assert request.output(None, 0).logprobs is None
 
 
 def test_a_full_request_takes_no_token():

@@ -119,8 +119,15 @@ def _join(old: Output, new: Output) -> Output:
     models = None
     if old.token_models is not None and new.token_models is not None:
         models = old.token_models + new.token_models
+    logprobs = None
+    if old.logprobs is not None and new.logprobs is not None:
+        logprobs = old.logprobs + new.logprobs
     return msgspec.structs.replace(
-        new, tokens=old.tokens + new.tokens, context=old.context, token_models=models
+        new,
+        tokens=old.tokens + new.tokens,
+        context=old.context,
+        token_models=models,
+        logprobs=logprobs,
     )
 
 

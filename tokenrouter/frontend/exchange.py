@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from tokenrouter.frontend.logprobs import Logprobs
 from tokenrouter.frontend.report import report
 from tokenrouter.ipc.messages import Route, Sampling
 
@@ -25,13 +26,14 @@ class Exchange:
 
     ``prompt_field`` and ``length_field`` are what this API calls the prompt and the number
     of new tokens, for errors. ``client_id`` replaces SGLang's request ids in answers: one
-    for all choices, or one for each.
+    for all choices, or one for each. ``seed`` is that of the draws of tokens.
     """
 
     route: Route
     prompt_field: str
     length_field: str
     client_id: str | Sequence[str] | None = None
+    seed: int | None = None
     rids: list[str] = field(default_factory=list)
     reports: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The latest routing report of each choice."""
@@ -72,7 +74,7 @@ class Live:
     """A request for a home, and its answer so far.
 
     ``route`` may be narrower than that of the ``exchange``. ``uid`` is None until the
-    request is sent.
+    request is sent, ``logprobs`` unless the client asked for them.
     """
 
     exchange: Exchange
@@ -87,6 +89,7 @@ class Live:
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     writers: list[int] = field(default_factory=list)
+    logprobs: Logprobs | None = None
     member_tokens: Sequence[int] = ()
     hand_overs: int = 0
     prompt_tokens: int = 0
@@ -112,6 +115,8 @@ class Live:
             "weight_version": weight_version,
             **report(route, names, self.member_tokens, self.hand_overs, self.writers),
         }
+        if self.logprobs is not None:
+            meta.update(self.logprobs.meta_info())
         text = self.text
         if self.finish:
             meta["e2e_latency"] = time.time() - self.created

@@ -64,6 +64,12 @@ class RoutedChat(RoutedServing, OpenAIServingChat):
         self.tokenizer_manager.check_text(exchange, sum(map(_characters, request.messages)))
         return exchange
 
+    def _process_streaming_logprobs(self, content: dict[str, Any], n_prev_token: int) -> Any:
+        """As a whole answer's: SGLang gives the first token's alternatives to all of a chunk."""
+        fields = ("output_token_logprobs", "output_top_logprobs")
+        new = {name: content["meta_info"][name][n_prev_token:] for name in fields}
+        return self._process_response_logprobs({"meta_info": new})
+
     def _chunks(self, work: GenerateReqInput, request: ChatRequest) -> AsyncIterator[str]:
         chunks: AsyncIterator[str] = self._generate_chat_stream(work, request, None)
         return chunks

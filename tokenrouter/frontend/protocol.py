@@ -49,7 +49,10 @@ class Routed(BaseModel):
 
 
 class OpenAIRequest(Routed):
-    """What both OpenAI endpoints have. ``seed`` seeds routing unless ``routing.seed`` does."""
+    """What both OpenAI endpoints have.
+
+    ``seed`` seeds the draws of tokens, and routing unless ``routing.seed`` does.
+    """
 
     n: Choices = 1
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None

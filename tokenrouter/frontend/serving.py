@@ -96,7 +96,7 @@ class RoutedServing:
         chosen = getattr(request, "max_completion_tokens", None)
         length_field = "max_tokens" if chosen is None else "max_completion_tokens"
         client_id = request.rid or f"{self.id_prefix}-{uuid.uuid4().hex}"
-        return Exchange(route, self.prompt_field, length_field, client_id)
+        return Exchange(route, self.prompt_field, length_field, client_id, request.seed)
 
     def _convert(self, request: OpenAIRequest, exchange: Exchange) -> GenerateReqInput:
         bare = copy.copy(request)

@@ -17,6 +17,7 @@ from tokenrouter.frontend.exchange import CURRENT, Exchange, Live
 from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.inspection import Inspector
 from tokenrouter.frontend.limits import UNASKED_TOKENS, Limits
+from tokenrouter.frontend.logprobs import Logprobs
 from tokenrouter.frontend.translation import failure_of, sampling_of
 from tokenrouter.ipc.arrivals import arrivals
 from tokenrouter.ipc.channels import Inbox
@@ -172,10 +173,14 @@ class RoutedTokenizerManager(TokenizerManager):
         created_time: float | None = None,
     ) -> Live:
         exchange = CURRENT.get()
-        sampling = sampling_of(tokenized_obj.sampling_params)
+        logprobs = tokenized_obj.top_logprobs_num if tokenized_obj.return_logprob else None
+        sampling = sampling_of(tokenized_obj.sampling_params, exchange.seed, logprobs)
         route = exchange.next_route(sampling.max_new_tokens, obj.sampling_params.get("n", 1))
         prompt, stream = tokenized_obj.input_ids, bool(tokenized_obj.stream)
-        return Live(exchange, tokenized_obj.rid, prompt, sampling, route, stream)
+        live = Live(exchange, tokenized_obj.rid, prompt, sampling, route, stream)
+        if logprobs is not None:
+            live.logprobs = Logprobs(logprobs, self.tokenizer, obj.return_text_in_logprobs)
+        return live
 
     async def _wait_one_response(
         self, obj: GenerateReqInput, state: Live, request: Any = None
@@ -203,6 +208,8 @@ class RoutedTokenizerManager(TokenizerManager):
         live.text = (live.text + new.text)[: new.text_length]
         live.tokens += new.tokens
         live.writers += new.token_models or ()
+        if live.logprobs is not None:
+            live.logprobs.add(new.tokens, new.logprobs or ())
         live.member_tokens = new.member_tokens
         live.hand_overs = new.hand_overs
         live.prompt_tokens = new.prompt_tokens

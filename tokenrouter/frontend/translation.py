@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from tokenrouter.errors import MemberDeadError, RequestError, RoutingError, TokenRouterError
-from tokenrouter.ipc.messages import Sampling
+from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
 
 MAX_ID = 2**31
 """Beyond every vocabulary."""
 
 
-def sampling_of(params: SamplingParams) -> Sampling:
+def sampling_of(
+    params: SamplingParams, seed: int | None = None, logprobs: int | None = None
+) -> Sampling:
     """SGLang's normalised parameters, as far as homes and engines need them.
 
     What no model can have is cut off: more candidates than SGLang's "all of them", and stop
-    ids that no vocabulary holds.
+    ids that no vocabulary holds. SGLang keeps ``seed`` (of the draws) and ``logprobs`` (how
+    many alternatives to report; None: no probabilities) elsewhere or not at all.
     """
     stop_token_ids = params.stop_token_ids or ()
     return Sampling(
@@ -31,7 +34,28 @@ def sampling_of(params: SamplingParams) -> Sampling:
         skip_special_tokens=params.skip_special_tokens,
         spaces_between_special_tokens=params.spaces_between_special_tokens,
         no_stop_trim=params.no_stop_trim,
+        min_new_tokens=params.min_new_tokens,
+        frequency_penalty=params.frequency_penalty,
+        presence_penalty=params.presence_penalty,
+        repetition_penalty=params.repetition_penalty,
+        logit_bias={int(each): bias for each, bias in (params.logit_bias or {}).items()},
+        seed=seed,
+        grammar=_grammar_of(params),
+        logprobs=logprobs,
     )
+
+
+def _grammar_of(params: SamplingParams) -> Grammar | None:
+    """What the output must match, in the order in which SGLang looks for it."""
+    if params.json_schema is not None:
+        return Grammar("json_schema", params.json_schema)
+    if params.regex is not None:
+        return Grammar("regex", params.regex)
+    if params.ebnf is not None:
+        return Grammar("ebnf", params.ebnf)
+    if params.structural_tag is not None:
+        return Grammar("structural_tag", params.structural_tag)
+    return None
 
 
 def failure_of(finish: dict[str, Any] | None) -> TokenRouterError | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tokenrouter.ipc.messages import Route, Sampling
+from tokenrouter.ipc.messages import Logprob, Route, Sampling
 from tokenrouter.schedulers.base import Request, RoutingScheduler
 from tokenrouter.schedulers.signals import Signal
 
@@ -71,10 +71,14 @@ class StepBatch:
 
     ``tokens[i]``: the token drawn after row i; meaningful only where the row's visit has
     nothing left to feed. ``signals[name][i]``: the value of a signal for row i.
+    ``logprobs[i]``: of that token, for rows whose sampling asks. ``failed[i]``: why no token
+    can be drawn after row i.
     """
 
     tokens: Sequence[int]
     signals: Mapping[str, Sequence[Any]]
+    logprobs: Mapping[int, Logprob] = field(default_factory=dict)
+    failed: Mapping[int, str] = field(default_factory=dict)
 
 
 Meanwhile = Callable[[], None]

@@ -177,9 +177,14 @@ class Home:
             where = f"position {message.start}, output has {len(owned.tokens)}"
             self._finish(owned, aborted(f"member {sender} committed at {where}", 500))
             return
+        logprobs = message.logprobs or ()
+        if owned.submit.sampling.logprobs is not None and len(logprobs) != len(message.tokens):
+            what = f"{len(logprobs)} log probabilities of {len(message.tokens)} tokens"
+            self._finish(owned, aborted(f"member {sender} sent {what}", 500))
+            return
         before = len(owned.tokens)
         owned.cut(message.start)
-        finish = owned.append(sender, message.tokens)
+        finish = owned.append(sender, message.tokens, logprobs)
         self._tokens += len(owned.tokens) - before
         owned.known[sender] = len(owned.tokens)
         if finish:

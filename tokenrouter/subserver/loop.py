@@ -24,6 +24,7 @@ from tokenrouter.ipc.messages import (
     HandOver,
     Inspect,
     Live,
+    Logprob,
     MemberState,
     Message,
     Open,
@@ -130,12 +131,17 @@ class Subserver:
     def complete(self, work: Sequence[Work], batch: StepBatch) -> None:
         """Ask each sampled request's algorithm where it goes on, and tell its home."""
         for row, (visit, _) in enumerate(work):
-            if visit.control and not visit.pending:
-                signals = {each.name: batch.signals[each.name][row] for each in visit.signals}
-                self._route(visit, Step((batch.tokens[row],), signals))
+            if not visit.control or visit.pending:
+                continue
+            if row in batch.failed:
+                self._fail(visit.uid, visit.home, RoutingError(batch.failed[row]))
+                continue
+            signals = {each.name: batch.signals[each.name][row] for each in visit.signals}
+            step = Step((batch.tokens[row],), signals)
+            self._route(visit, step, [batch.logprobs[row]] if row in batch.logprobs else None)
         self._flush()
 
-    def _route(self, visit: Visit, step: Step) -> None:
+    def _route(self, visit: Visit, step: Step, logprobs: list[Logprob] | None) -> None:
         try:
             decision, payload = self.visits.router.decide(visit, step)
         except RoutingError as error:
@@ -147,11 +153,12 @@ class Subserver:
         full = visit.length + len(kept) - visit.prompt_length >= visit.sampling.max_new_tokens
         self._events.append((visit.home, Stepped(visit.uid, kept, stays and not full)))
         message: Commit | HandOver
+        written = None if logprobs is None else logprobs[: decision.keep]
         if stays:
-            message = Commit(visit.uid, visit.epoch, visit.length, kept)
+            message = Commit(visit.uid, visit.epoch, visit.length, kept, written)
         else:
             to = decision.to
-            message = HandOver(visit.uid, visit.epoch, visit.length, kept, to, payload)
+            message = HandOver(visit.uid, visit.epoch, visit.length, kept, to, payload, written)
         self._tell_home(visit.home, message)
 
     def _dispatch(self, sender: int, message: Message) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenrouter.ipc.messages import Output, Route, Submit
+from tokenrouter.ipc.messages import Logprob, Output, Route, Submit
 from tokenrouter.subserver.finish import Finish, FinishRule
 
 CONTEXT_TOKENS = 5
@@ -14,7 +14,8 @@ CONTEXT_TOKENS = 5
 class Owned:
     """The authoritative state of one request.
 
-    ``tokens``: prompt and output. ``writers[i]``: the member that wrote output token i.
+    ``tokens``: prompt and output. ``writers[i]``: the member that wrote output token i;
+    ``logprobs[i]``: its probability, if the request asked (else the list stays empty).
     ``known[m]``: how many of ``tokens`` member m has been told or wrote itself; members
     in it have an open visit. ``control``: the member that writes next, since ``epoch``
     hand-overs. ``empty_hand_overs``: those since the last token.
@@ -28,6 +29,7 @@ class Owned:
         self.tokens = list(submit.prompt)
         self.prompt_length = len(submit.prompt)
         self.writers: list[int] = []
+        self.logprobs: list[Logprob] = []
         self.known: dict[int, int] = {}
         self.control = submit.route.home
         self.epoch = 0
@@ -38,17 +40,25 @@ class Owned:
         self._written = [0] * members
         self._sent = 0
 
-    def append(self, writer: int, tokens: Sequence[int]) -> Finish | None:
-        """Add tokens one by one, up to the finish that one of them causes."""
+    def append(
+        self, writer: int, tokens: Sequence[int], logprobs: Sequence[Logprob] = ()
+    ) -> Finish | None:
+        """Add tokens one by one, up to the finish that one of them causes.
+
+        ``logprobs``: one for each token, if the request asked.
+        """
         if finish := self._rule.full(len(self.writers)):
             return finish
+        finish = None
+        before = len(self.writers)
         for token in tokens:
             self.tokens.append(token)
             self.writers.append(writer)
             self._written[writer] += 1
             if finish := self._rule.after(self.tokens, self.prompt_length):
-                return finish
-        return None
+                break
+        self.logprobs += logprobs[: len(self.writers) - before]
+        return finish
 
     def cut(self, length: int) -> None:
         """Forget tokens from position ``length`` on, for every member alike."""
@@ -57,6 +67,7 @@ class Owned:
             for writer in self.writers[length - self.prompt_length :]:
                 self._written[writer] -= 1
             del self.writers[length - self.prompt_length :]
+            del self.logprobs[length - self.prompt_length :]
             for member, known in self.known.items():
                 self.known[member] = min(known, length)
 
@@ -78,4 +89,5 @@ class Owned:
             skip_special_tokens=sampling.skip_special_tokens,
             spaces_between_special_tokens=sampling.spaces_between_special_tokens,
             no_stop_trim=sampling.no_stop_trim,
+            logprobs=None if sampling.logprobs is None else self.logprobs[sent:],
         )

@@ -2,7 +2,8 @@
 
 It lets the whole stack run at the latencies of any pair of models on a laptop. The token
 after a context is a hash of the tokens in KV, so any error in what was fed, kept, cut or
-evicted shows as a wrong token. Behind the same seam as SGLang's engine.
+evicted shows as a wrong token. Its distribution is a point mass: temperature, penalties, bias
+and seeds change nothing, and every log probability is 0. Behind the same seam as SGLang's engine.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy
 
+from tokenrouter.ipc.messages import Logprob
 from tokenrouter.schedulers.signals import Entropy, Signal, TopLogits, TopProbability
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
 
@@ -67,9 +69,11 @@ class TimedEngine:
         due = self._clock() + self._step_s(len(work))
         contexts = [self._feed(visit, n) for visit, n in work]
         self._used += sum(n for _, n in work)
+        tokens = [next_token(context, self._alphabet) for context in contexts]
         batch = StepBatch(
-            tokens=[next_token(context, self._alphabet) for context in contexts],
+            tokens=tokens,
             signals={each.name: [_signal(each, c) for c in contexts] for each in signals},
+            logprobs=_certainties(work, tokens),
         )
         meanwhile()
         self._wait_until(due)
@@ -160,6 +164,15 @@ def step_law(step_ms: float | Mapping[Any, float]) -> Callable[[int], float]:
     sizes = sorted(step_ms)
     times = [step_ms[size] for size in sizes]
     return lambda batch: float(numpy.interp(batch, sizes, times)) / 1e3
+
+
+def _certainties(work: Sequence[Work], tokens: Sequence[int]) -> dict[int, Logprob]:
+    """Logprobs of rows that ask: a token that is a function of its context has probability 1."""
+    return {
+        row: Logprob(0.0, [(tokens[row], 0.0)] if visit.sampling.logprobs else [])
+        for row, (visit, _) in enumerate(work)
+        if visit.sampling.logprobs is not None
+    }
 
 
 def _signal(signal: Signal, context: int) -> Any:

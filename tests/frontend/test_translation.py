@@ -1,0 +1,40 @@
+"""SGLang's sampling parameters as homes and engines get them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.frontend.fakes import TOKENIZER
+from tokenrouter.frontend.translation import sampling_of
+from tokenrouter.ipc.messages import Grammar, Sampling
+from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
+
+
+def translate(seed: int | None = None, logprobs: int | None = None, **given: Any) -> Sampling:
+    params = SamplingParams(**given)
+    params.normalize(TOKENIZER)
+    return sampling_of(params, seed, logprobs)
+
+
+def test_what_changes_the_draw_is_carried() -> None:
+    sampling = translate(
+        seed=-4, logprobs=3, max_new_tokens=7, temperature=0.5, top_p=0.9, top_k=4, min_p=0.1,
+        frequency_penalty=0.25, presence_penalty=-0.5, repetition_penalty=1.5,
+        min_new_tokens=2, logit_bias={"5": -3, "6": 1.5}, stop=["x"], stop_token_ids=[9, 3],
+    )  # fmt: skip
+    assert sampling == Sampling(
+        7, 0.5, 0.9, 4, 0.1, ("x",), (3, 9), min_new_tokens=2, frequency_penalty=0.25,
+        presence_penalty=-0.5, repetition_penalty=1.5, logit_bias={5: -3.0, 6: 1.5},
+        seed=-4, logprobs=3,
+    )  # fmt: skip
+
+
+def test_who_asks_for_nothing_gets_the_defaults() -> None:
+    assert translate(max_new_tokens=7) == Sampling(7, top_k=TOP_K_ALL)
+
+
+@pytest.mark.parametrize("kind", ["json_schema", "regex", "ebnf", "structural_tag"])
+def test_every_kind_of_grammar(kind: Any) -> None:
+    assert translate(**{kind: "text"}).grammar == Grammar(kind, "text")
