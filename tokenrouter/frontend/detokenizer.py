@@ -143,6 +143,7 @@ def _text(output: Output, new: str, length: int) -> Text:
         member_tokens=output.member_tokens,
         hand_overs=output.hand_overs,
         token_models=output.token_models,
+        logprobs=output.logprobs,
     )
 
 
