@@ -12,6 +12,7 @@ import pytest
 
 from tests.configuration.folders import model_folder
 from tokenrouter import __version__, cli, supervisor
+from tokenrouter.cli_flags import STRUCTURED
 from tokenrouter.config import Config
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.errors import StartupError
@@ -34,6 +35,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Config]:
         return 0
 
     monkeypatch.setattr(supervisor, "serve", serve)
+    monkeypatch.setattr("setproctitle.setproctitle", lambda title: None)
     monkeypatch.setattr(logs, "set_up", lambda process, level: None)
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
@@ -64,6 +66,9 @@ def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Pa
         ' --algorithm tests.test_cli:Tunable --router-threshold 0.45 --algorithm-args {"width":3}'
         " --served-name routed --prefill eager --host 0.0.0.0 --port 0 --seed 7 --max-wait-ms 5.5"
         " --socket-dir s --member-port small.nccl=4001 large.peer=ipc:///p --log-level error"
+        " --tp small=1 --set small.max_batch=8 large.disable_radix_cache=true --api-key sesame"
+        " --max-requests 9 --max-body-bytes 999 --on-failure stop --max-restarts 1"
+        " --restart-window-s 2 --hang-timeout-s 3 --drain-timeout-s 4 --log-format json"
     )
     assert run(*flags.split()) == 0
     [config] = served
@@ -71,6 +76,8 @@ def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Pa
         ("small", tmp_path / "one", 1),
         ("large", tmp_path / "two", 3),
     ]
+    assert config.models[0].max_batch == 8
+    assert config.models[1].sglang == {"disable_radix_cache": True}
     assert config.model_dump(exclude={"models"}) == {
         "served_name": "routed",
         "algorithm": "tests.test_cli:Tunable",
@@ -83,8 +90,53 @@ def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Pa
         "socket_dir": tmp_path / "s",
         "seed": 7,
         "max_wait_ms": 5.5,
+        "api_key": "sesame",
+        "max_requests": 9,
+        "max_body_bytes": 999,
+        "on_failure": "stop",
+        "max_restarts": 1,
+        "restart_window_s": 2.0,
+        "hang_timeout_s": 3.0,
+        "drain_timeout_s": 4.0,
         "log_level": "error",
+        "log_format": "json",
     }
+
+
+def test_every_field_has_a_flag_that_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("serve", "--help") == 0
+    said = capsys.readouterr().out
+    for name, field in Config.model_fields.items():
+        if name not in STRUCTURED:
+            assert f"--{name.replace('_', '-')} " in said
+            assert field.description
+
+
+def test_several_problems_are_listed(
+    served: list[Config], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = "serve --model a=one --port x --threshold a=0 --set a.dtyp=float16"
+    assert run(*flags.split()) == 2
+    assert capsys.readouterr().err == (
+        "tokenrouter: error: 3 problems:\n"
+        "  - models.a.threshold: input should be greater than or equal to 1, got '0' "
+        "(from --threshold)\n"
+        "  - models.a.dtyp: unknown field; did you mean 'dtype'? (from --set)\n"
+        "  - port: input should be a valid integer, unable to parse string as an integer, got 'x' "
+        "(from --port)\n"
+    )
+
+
+def test_a_key_does_not_stay_in_the_list_of_processes(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, tokenrouter.supervisor; from tokenrouter import cli;"
+        "show = lambda *rest: print(pathlib.Path('/proc/self/cmdline').read_bytes()) or 0;"
+        "tokenrouter.supervisor.serve = show; cli.main()"
+    )
+    flags = ("serve", "--demo", "--api-key", "sesame", "--port", "0")
+    said = subprocess.check_output([sys.executable, "-c", script, *flags], text=True)
+    assert "tokenrouter::supervisor" in said
+    assert "sesame" not in said
 
 
 def test_flags_change_a_file(served: list[Config], tmp_path: Path) -> None:
@@ -117,9 +169,13 @@ def test_the_demo(served: list[Config], capsys: pytest.CaptureFixture[str]) -> N
         ("serve --config none.yaml", "--config: cannot read none.yaml: No such file"),
         ("serve --demo --config f.yaml", "--demo: brings its own configuration"),
         ("serve --model one", "--model: wants NAME=PATH, got 'one'"),
+        ("serve --treshold 1 --demo", "--treshold: unknown flag; did you mean '--threshold'?"),
+        ("serve --dtype x", "--dtype: unknown flag; of a model, it is --set NAME.dtype=VALUE"),
+        ("serve --model a=one --set a=3", "--set: wants NAME.ARGUMENT=VALUE, got 'a=3'"),
+        ("serve --model a=one --set a.max_batch=[", "--set: not valid YAML"),
         ("serve --model a=one --threshold b=1", "--threshold: no model named 'b'; models are a"),
         ("serve --model a=one --threshold a=x", "models.a.threshold: input should be a valid int"),
-        ("serve --model a=one --member-port nccl=1", "wants NAME.PORT=VALUE, got nccl=1"),
+        ("serve --model a=one --member-port nccl=1", "wants NAME.PORT=VALUE, got 'nccl=1'"),
         ("serve --model a=one --algorithm-args {", "--algorithm-args: not JSON"),
         ("serve --model a=one --algorithm-args 1", "--algorithm-args: wants a JSON object"),
     ],
@@ -165,6 +221,6 @@ def test_both_ways_to_call_it() -> None:
 def test_it_starts_without_what_it_does_not_need() -> None:
     script = (
         "import sys, tokenrouter.cli;"
-        "print([m for m in ('torch', 'sglang', 'pydantic', 'httpx', 'zmq') if m in sys.modules])"
+        "print([m for m in ('torch', 'sglang', 'numpy', 'httpx', 'zmq') if m in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"

@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from tests.configuration.folders import model_folder
+from tokenrouter.cli_flags import gather
 from tokenrouter.config import Config, load
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.errors import ConfigError
@@ -168,7 +169,7 @@ def test_forms_of_step_ms(folder: Path, step_ms: Any) -> None:
         ({**TIMED, "name": "a b"}, "'a b' cannot be a name"),
         ({**TIMED, "name": "front-end"}, "'front-end' is the name of another process"),
         ({"engine": "timed", "step_ms": 1}, "models.0.name: field required"),
-        ("fast", "models.0: input should be a valid"),
+        ("fast", "models.0: must be a mapping such as"),
     ],
 )
 def test_a_wrong_model_entry_is_named(folder: Path, entry: Any, message: str) -> None:
@@ -237,17 +238,168 @@ def test_a_file_that_is_not_there(folder: Path) -> None:
 
 
 def test_variables_are_checked(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"TOKENROUTER_PRT: unknown .* did you mean 'port'"):
+    with pytest.raises(ConfigError, match=r"_PRT: unknown .* did you mean TOKENROUTER_PORT\?"):
         read(folder, {"models": [TIMED]}, TOKENROUTER_PRT="1")
     with pytest.raises(ConfigError, match=r"port: .* got 'tcp://x' \(from TOKENROUTER_PORT\)"):
         read(folder, {"models": [TIMED]}, TOKENROUTER_PORT="tcp://x")
-    # What Kubernetes sets for a service of this name is nobody's mistake.
-    read(folder, {"models": [TIMED]}, TOKENROUTER_SERVICE_HOST="10.0.0.1")
+    with pytest.raises(ConfigError, match=r"TOKENROUTER_ZZZ: unknown environment variable; unset"):
+        read(folder, {"models": [TIMED]}, TOKENROUTER_ZZZ="1")
+    with pytest.raises(ConfigError, match=r"TOKENROUTER_ALGORITHM_ARGS: not valid YAML"):
+        read(folder, {"models": [TIMED]}, TOKENROUTER_ALGORITHM_ARGS="{")
+
+
+def test_what_kubernetes_sets_for_a_service_of_this_name_is_nobodys_mistake(folder: Path) -> None:
+    variables = {
+        "TOKENROUTER_SERVICE_HOST": "10.0.0.1",
+        "TOKENROUTER_SERVICE_PORT": "80",
+        "TOKENROUTER_SERVICE_PORT_HTTP": "80",
+        "TOKENROUTER_PORT": "tcp://10.0.0.1:80",
+        "TOKENROUTER_PORT_80_TCP": "tcp://10.0.0.1:80",
+        "TOKENROUTER_PORT_80_TCP_ADDR": "10.0.0.1",
+        "TOKENROUTER_WEB_PORT_80_TCP_PROTO": "tcp",
+    }
+    assert read(folder, {"models": [TIMED], "port": 5}, **variables).port == 5
+
+
+def test_variables_for_what_is_no_scalar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    config = load(
+        None,
+        None,
+        {
+            "TOKENROUTER_MODELS": "[{name: one, model_path: one, threshold: 3}, {name: two, "
+            "engine: timed, step_ms: {base: 1, per_request: 0.5}}]",
+            "TOKENROUTER_ALGORITHM": "cascade",
+            "TOKENROUTER_ALGORITHM_ARGS": '{"thresholds": [0.5]}',
+            "TOKENROUTER_PORTS": "{one: {nccl: 4001}}",
+        },
+    )
+    assert [model.threshold for model in config.models] == [3, 1]
+    assert config.models[0].model_path == folder / "one"
+    assert config.algorithm_args == {"thresholds": [0.5]}
+    assert config.ports == {"one": {"nccl": 4001}}
+
+
+def test_variables_of_models(folder: Path) -> None:
+    models = [{**ENTRY, "name": "a-0.6b", "threshold": 1}, {**ENTRY, "name": "b"}]
+    config = read(
+        folder,
+        {"models": models},
+        gather({"model": [f"new={folder / 'two'}"], "set": ["b.max_batch=7"]}),
+        TOKENROUTER_MODELS_A_0_6B_THRESHOLD="4",
+        TOKENROUTER_MODELS_A_0_6B_DISABLE_RADIX_CACHE="true",
+        TOKENROUTER_MODELS_B_MAX_BATCH="3",
+        TOKENROUTER_MODELS_B_LOAD_FORMAT="dummy",
+        TOKENROUTER_MODELS_B_CUDA_GRAPH_BS="[1, 2]",
+        TOKENROUTER_MODELS_NEW_DTYPE="float16",
+    )
+    first, second, new = config.models
+    assert (first.threshold, first.sglang) == (4, {"disable_radix_cache": True})
+    assert second.max_batch == 7  # flags win
+    assert second.sglang == {"load_format": "dummy", "cuda_graph_bs": [1, 2]}
+    assert (new.name, new.dtype) == ("new", "float16")
+
+
+def test_names_that_variables_cannot_tell_apart(folder: Path) -> None:
+    models = [{**TIMED, "name": name} for name in ("a", "a_max", "b-1", "b.1")]
+    # The longest name that leaves an argument: "a" with max_batch, "a_max" with threshold.
+    config = read(
+        folder,
+        {"models": models},
+        TOKENROUTER_MODELS_A_MAX_BATCH="9",
+        TOKENROUTER_MODELS_A_MAX_THRESHOLD="2",
+    )
+    assert (config.models[0].max_batch, config.models[1].threshold) == (9, 2)
+    with pytest.raises(ConfigError, match=r"B_1_THRESHOLD: means b-1 or b.1; rename one"):
+        read(folder, {"models": models}, TOKENROUTER_MODELS_B_1_THRESHOLD="2")
+
+
+def test_wrong_variables_of_models(folder: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        read(
+            folder,
+            {"models": [TIMED]},
+            TOKENROUTER_MODELS_SLOW_THRESHOLD="2",
+            TOKENROUTER_MODELS_FAST="2",
+        )
+    assert error.value.problems == (
+        "TOKENROUTER_MODELS_SLOW_THRESHOLD: names no model; models are FAST (fast)",
+        "TOKENROUTER_MODELS_FAST: names no model; models are FAST (fast)",
+    )
+    with pytest.raises(ConfigError) as error:
+        read(
+            folder,
+            {"models": [TIMED]},
+            TOKENROUTER_MODELS_FAST_TRESHOLD="2",
+            TOKENROUTER_MODELS_FAST_STEP_MS="-1",
+        )
+    assert error.value.problems == (
+        "models.fast.step_ms: milliseconds must be a number >= 0, got -1 "
+        "(from TOKENROUTER_MODELS_FAST_STEP_MS)",
+        "models.fast.treshold: unknown field; did you mean 'threshold'? "
+        "(from TOKENROUTER_MODELS_FAST_TRESHOLD)",
+    )
+
+
+def test_every_problem_is_told_at_once(folder: Path) -> None:
+    settings = {
+        "prot": 1,
+        "prefill": "hasty",
+        "algorithm": "entrpy",
+        "ports": {"big": {}},
+        "models": [
+            {**ENTRY, "treshold": 1, "dp_size": 2, "threshold": 300, "context_length": 600},
+            {**TIMED, "dtype": "float32", "max_batch": 0},
+            {**ENTRY, "name": "two", "model_path": "nowhere"},
+        ],
+    }
+    with pytest.raises(ConfigError) as error:
+        read(folder, settings, TOKENROUTER_SEED="x")
+    said = error.value.problems
+    starts = (
+        "models.one.treshold: unknown field",
+        "models.one.dp_size: not taken",
+        "models.one.threshold: 300 visits can never wait",
+        "models.fast.max_batch: input should be greater",
+        "models.fast.dtype: engine: timed has no weights",
+        "prefill: input should be",
+        "seed: input should be a valid integer, unable to parse string as an integer, got 'x' (fr",
+        "prot: unknown field; did you mean 'port'?",
+        "algorithm: unknown algorithm",
+        "models.one.context_length: 600 is more",
+        "models.two.model_path: ",
+        "ports: unknown model 'big'",
+    )
+    assert len(said) == len(starts)
+    for start in starts:
+        assert sum(problem.startswith(start) for problem in said) == 1, start
+    assert str(error.value) == "\n  - ".join(("12 problems:", *said))
+
+
+def test_an_entry_that_cannot_be_judged_does_not_hide_other_problems(folder: Path) -> None:
+    settings = {"models": [{"name": "one", "engine": "tmed"}, "x", {**TIMED, "threshold": 0}]}
+    with pytest.raises(ConfigError) as error:
+        read(folder, {**settings, "port": -1})
+    assert [problem.partition(":")[0] for problem in error.value.problems] == [
+        "models.one.engine",
+        "models.1",
+        "models.fast.threshold",
+        "port",
+    ]
+
+
+def test_a_secret_is_never_shown(folder: Path) -> None:
+    config = read(folder, {"models": [TIMED]}, TOKENROUTER_API_KEY="sesame")
+    assert config.api_key == "sesame"
+    assert "sesame" not in repr(config)
+    assert "sesame" not in str(config.public())
+    with pytest.raises(ConfigError, match=r"^api_key: input should be a valid string$"):
+        read(folder, {"models": [TIMED], "api_key": 5359})
 
 
 def test_a_flag_for_a_model_that_does_not_exist(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="--threshold: no model named 'three'; models are one"):
-        read(folder, {"models": [ENTRY]}, {"models": {"three": {"threshold": "2"}}})
+    with pytest.raises(ConfigError, match="--tp: no model named 'three'; models are one"):
+        read(folder, {"models": [ENTRY]}, gather({"tp": ["three=2"]}))
 
 
 def test_it_loads_neither_torch_nor_sglang(folder: Path) -> None:

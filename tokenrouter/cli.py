@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -11,10 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from tokenrouter import __version__
-from tokenrouter.cli_flags import expand, gather
+from tokenrouter.cli_flags import check_known, expand, gather, with_deployment_flags
+from tokenrouter.config import DEMO_CONFIG, Reading, read
 from tokenrouter.errors import ConfigError, StartupError
-
-DEMO_CONFIG = Path(__file__).parent / "demo" / "demo.yaml"
 
 app = typer.Typer(
     name="tokenrouter",
@@ -25,13 +25,18 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file.", metavar="FILE")]
+Demo = Annotated[bool, typer.Option("--demo", help="The embedded demo pair.")]
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exits 2 if the configuration is wrong, 1 if it cannot start."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # algorithms given as module:Class
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        app(args=expand(sys.argv[1:] if arguments is None else arguments))
+        check_known(arguments)
+        app(args=expand(arguments))
     except (ConfigError, StartupError) as error:
         typer.echo(f"tokenrouter: error: {error}", err=True)
         raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
@@ -53,58 +58,29 @@ def _common(
 
 
 @app.command()
-def serve(
-    config: Annotated[Path | None, typer.Option(help="YAML file.", metavar="FILE")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="Serve the embedded demo pair.")] = False,
-    model: Annotated[
-        list[str] | None, typer.Option(help="A model's folder.", metavar="NAME=PATH ...")
-    ] = None,
-    threshold: Annotated[
-        list[str] | None, typer.Option(help="A model's batch threshold.", metavar="NAME=N ...")
-    ] = None,
-    algorithm: Annotated[str | None, typer.Option(help="A name, or module:Class.")] = None,
-    router_threshold: Annotated[float | None, typer.Option(help="Its main setting.")] = None,
-    algorithm_args: Annotated[
-        str | None, typer.Option(help="Its other arguments.", metavar="JSON")
-    ] = None,
-    served_name: Annotated[str | None, typer.Option(help="Model name of routed requests.")] = None,
-    prefill: Annotated[str | None, typer.Option(help="lazy or eager.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="TCP port; 0: a free one.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of random draws.")] = None,
-    max_wait_ms: Annotated[float | None, typer.Option(help="Longest wait for a batch.")] = None,
-    socket_dir: Annotated[Path | None, typer.Option(help="Private, for sockets.")] = None,
-    member_port: Annotated[
-        list[str] | None,
-        typer.Option(help="Fix a port: input, peer or nccl.", metavar="NAME.PORT=VALUE ..."),
-    ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
-) -> None:
+@with_deployment_flags
+def serve(config: ConfigFile = None, demo: Demo = False, **flags: Any) -> None:
     """Serve one deployment until it is stopped."""
-    from tokenrouter.config import load
+    from setproctitle import setproctitle
+
     from tokenrouter.processes import logs
 
-    if demo and config:
-        raise ConfigError("--demo: brings its own configuration; leave out --config")
-    scalars: dict[str, Any] = {
-        "algorithm": algorithm,
-        "router_threshold": router_threshold,
-        "served_name": served_name,
-        "prefill": prefill,
-        "host": host,
-        "port": port,
-        "seed": seed,
-        "max_wait_ms": max_wait_ms,
-        "socket_dir": socket_dir,
-        "log_level": log_level,
-    }
-    flags = gather(scalars, model, threshold, algorithm_args, member_port)
-    loaded = load(DEMO_CONFIG if demo else config, flags)
-    logs.set_up("supervisor", loaded.log_level)
+    reading = _read(config, demo, flags)
+    setproctitle("tokenrouter::supervisor")  # hides an --api-key from the list of processes
+    logs.set_up("supervisor", reading.config.log_level)
+    for warning in reading.warnings:
+        logging.getLogger(__name__).warning("%s", warning)
 
     from tokenrouter.supervisor import serve as run
 
-    raise typer.Exit(run(loaded, lambda url: _announce(url, loaded.served_name, demo)))
+    name = reading.config.served_name
+    raise typer.Exit(run(reading.config, lambda url: _announce(url, name, demo)))
+
+
+def _read(config: Path | None, demo: bool, flags: dict[str, Any]) -> Reading:
+    if demo and config:
+        raise ConfigError("--demo: brings its own configuration; leave out --config")
+    return read(DEMO_CONFIG if demo else config, gather(flags))
 
 
 def _announce(url: str, name: str, demo: bool) -> None:

@@ -5,51 +5,52 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from tokenrouter.configuration import preflight, sources
+from tokenrouter.configuration import environment, preflight, sources
 from tokenrouter.configuration.model import ModelConfig
-from tokenrouter.configuration.values import Name, describe
+from tokenrouter.configuration.sglang_args import Wrong
+from tokenrouter.configuration.sources import Layer
+from tokenrouter.configuration.validation import SECRETS, collecting, validate, with_origins
+from tokenrouter.configuration.values import Name
 from tokenrouter.errors import ConfigError
 
-__all__ = ["DETOKENIZER_NAME", "FRONT_END_NAME", "Config", "ModelConfig", "load"]
+__all__ = [
+    "DEMO_CONFIG",
+    "DETOKENIZER_NAME",
+    "FRONT_END_NAME",
+    "Config",
+    "ModelConfig",
+    "Reading",
+    "load",
+    "read",
+]
+
+logger = logging.getLogger(__name__)
 
 FRONT_END_NAME = "front-end"
 DETOKENIZER_NAME = "detokenizer"
+DEMO_CONFIG = Path(__file__).parent / "demo" / "demo.yaml"
+"""The configuration of the embedded pair."""
 
 
 class Config(BaseModel):
     """A whole deployment. Members are numbered in the order of ``models``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-    SCALARS: ClassVar[tuple[str, ...]] = (
-        "served_name",
-        "algorithm",
-        "router_threshold",
-        "prefill",
-        "host",
-        "port",
-        "socket_dir",
-        "seed",
-        "max_wait_ms",
-        "api_key",
-        "max_requests",
-        "max_body_bytes",
-        "on_failure",
-        "max_restarts",
-        "restart_window_s",
-        "hang_timeout_s",
-        "drain_timeout_s",
-        "log_level",
-        "log_format",
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        ser_json_inf_nan="constants",
+        use_attribute_docstrings=True,  # what the flags say of themselves
     )
-    """Fields that an environment variable ``TOKENROUTER_<FIELD>`` may set."""
-
     served_name: Name = "tokenrouter"
     """The model name of routed requests."""
     algorithm: str = "single"
@@ -103,14 +104,22 @@ class Config(BaseModel):
                 "none configured; give --config FILE, --model NAME=PATH or --demo on the command "
                 "line, or list models in the file"
             )
-        seen = set()
-        for name in (model.name for model in models):
-            if name in seen:
-                raise ValueError(f"two are named {name!r}; names must differ")
-            if name in (FRONT_END_NAME, DETOKENIZER_NAME):
-                raise ValueError(f"{name!r} is the name of another process; choose another")
-            seen.add(name)
+        counts = Counter(model.name for model in models)
+        problems = [
+            f"two are named {name!r}; names must differ" for name in counts - Counter({*counts})
+        ]
+        problems += [
+            f"{name!r} is the name of another process; choose another"
+            for name in (FRONT_END_NAME, DETOKENIZER_NAME)
+            if name in counts
+        ]
+        if problems:
+            raise Wrong(*problems)
         return models
+
+    def public(self) -> dict[str, Any]:
+        """Its settings without secrets, for anything that is shown."""
+        return self.model_dump(exclude=set(SECRETS))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -124,34 +133,96 @@ class Config(BaseModel):
         return next((path for path in given if path), sources.DEMO_MODELS / "small")
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A configuration that can be served.
+
+    Attributes:
+        config: the configuration.
+        origins: what set a field, by its dotted path, where that was not the file.
+        warnings: what works, but perhaps not as meant.
+    """
+
+    config: Config
+    origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
 def load(
     path: Path | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Layer | Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Config:
     """The configuration of file ``path``, changed by the environment, then by ``overrides``.
 
     Args:
         path: a YAML file; None: everything comes from the other two.
-        overrides: flags, as `sources.apply_flags` takes them.
+        overrides: flags, as `sources.apply` takes them.
         environment: default: this process's.
 
     Raises:
-        ConfigError: it cannot be served; the message names the field and the remedy.
+        ConfigError: it cannot be served; every problem names the field and the remedy.
     """
-    settings = sources.read_file(path) if path else {}
-    variables = sources.read_environment(
-        os.environ if environment is None else environment, Config.SCALARS
+    reading = read(path, overrides, environment)
+    for warning in reading.warnings:
+        logger.warning("%s", warning)
+    return reading.config
+
+
+def read(
+    path: Path | None = None,
+    overrides: Layer | Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Reading:
+    """As `load`, with what there is to say of the configuration."""
+    flags = overrides if isinstance(overrides, Layer) else Layer(overrides or {})
+    settings = _gathered(path, flags, os.environ if environment is None else environment)
+    problems: list[str] = []
+    config = _validated(settings.values, problems)
+    warnings = preflight.check(config, problems) if config is not None else []
+    if problems:
+        raise ConfigError(*with_origins(problems, settings.origins))
+    if config is None:
+        raise ConfigError("models: none configured")
+    return Reading(config, settings.origins, tuple(warnings))
+
+
+def _gathered(path: Path | None, flags: Layer, variables: Mapping[str, str]) -> Layer:
+    """The settings of all sources, each in its place."""
+    problems: list[str] = []
+    settings = sources.read_file(path) if path else Layer()
+    of_models = Layer()
+    with collecting(problems):
+        settings = sources.apply(settings, environment.read(variables, Config.model_fields))
+    with collecting(problems):
+        of_models = environment.read_models(variables, [*settings.model_names, *flags.model_names])
+    with collecting(problems):
+        settings = sources.apply(settings, sources.join(of_models, flags))
+    if problems:
+        raise ConfigError(*problems)
+    return settings
+
+
+def _validated(settings: Mapping[Any, Any], problems: list[str]) -> Config | None:
+    """A configuration to check further, if enough of it is right."""
+    entries = settings.get("models", ())
+    if not isinstance(entries, list | tuple):
+        return validate(Config, settings, "", problems)
+    models = [_model(index, entry, problems) for index, entry in enumerate(entries)]
+    good = [model for model in models if model is not None]
+    complete = len(good) == len(models)
+    config = validate(
+        Config, {**settings, "models": good}, "", problems, () if complete else ("models",)
     )
-    overrides = overrides or {}
-    settings = sources.apply_flags({**settings, **variables}, overrides)
-    settings.setdefault("models", ())
-    try:
-        config = Config.model_validate(settings)
-    except ValidationError as error:
-        origins = {
-            name: sources.PREFIX + name.upper() for name in variables if name not in overrides
-        }
-        raise ConfigError(describe(error, settings, Config.model_fields, origins)) from error
-    preflight.check(config)
-    return config
+    return config if complete else None
+
+
+def _model(index: int, entry: Any, problems: list[str]) -> ModelConfig | None:
+    if not isinstance(entry, Mapping):
+        problems.append(
+            f"models.{index}: must be a mapping such as {{name: small, ...}}, got {entry!r}"
+        )
+        return None
+    name = entry.get("name")
+    where = f"models.{name if isinstance(name, str) else index}"
+    return validate(ModelConfig, entry, where, problems, decisive=("engine",))

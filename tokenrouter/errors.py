@@ -21,7 +21,12 @@ class TokenRouterError(Exception):
 
 
 class ConfigError(TokenRouterError):
-    """The configuration cannot be served; the message names the field and the remedy."""
+    """The configuration cannot be served; each of ``problems`` names a field and the remedy."""
+
+    def __init__(self, *problems: str) -> None:
+        many = "".join(f"\n  - {problem}" for problem in problems)
+        super().__init__(problems[0] if len(problems) == 1 else f"{len(problems)} problems:{many}")
+        self.problems = problems
 
 
 class StartupError(TokenRouterError):

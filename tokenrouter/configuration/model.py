@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from tokenrouter.configuration import sglang_args
+from tokenrouter.configuration.sources import parse_yaml
 from tokenrouter.configuration.values import Name, StepMs, parse_step_ms
+
+_TEXT = frozenset({"name", "engine", "model_path", "dtype"})
+"""Own fields that are strings, or take one."""
 
 
 class ModelConfig(BaseModel):
@@ -20,7 +24,11 @@ class ModelConfig(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", protected_namespaces=(), ser_json_inf_nan="constants"
+        frozen=True,
+        extra="forbid",
+        protected_namespaces=(),
+        ser_json_inf_nan="constants",
+        use_attribute_docstrings=True,
     )
 
     name: Name
@@ -98,3 +106,20 @@ class ModelConfig(BaseModel):
         """The folder of this model's tokenizer."""
         given = self.sglang.get("tokenizer_path")
         return self.model_path if given is None else Path(given)
+
+
+def argument_names() -> Iterator[str]:
+    """Everything that a model entry takes, besides its name."""
+    yield from (name for name in ModelConfig.model_fields if name not in ("name", "sglang"))
+    yield from (name for name in sglang_args.argument_types() if name not in sglang_args.REFUSED)
+
+
+def parse_argument(name: str, text: str, source: str) -> Any:
+    """The value of an argument given as text: a string where it takes one, else YAML.
+
+    Raises:
+        ConfigError: no YAML; ``source`` is to blame.
+    """
+    if name in _TEXT or sglang_args.is_text(name):
+        return text
+    return parse_yaml(text, source)

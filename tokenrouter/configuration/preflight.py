@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 from collections import Counter
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenrouter.configuration import model_folder, vocabulary
+from tokenrouter.configuration.validation import collecting
 from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.ports import choose_ports
 from tokenrouter.schedulers import registry
@@ -20,24 +20,34 @@ if TYPE_CHECKING:
 MAX_SOCKET_PATH = 107
 """Bytes of a UNIX socket's path (108 with its final zero)."""
 
-logger = logging.getLogger(__name__)
 
+def check(config: Config, problems: list[str]) -> list[str]:
+    """Look at everything that neither binds the HTTP port nor loads a model.
 
-def check(config: Config) -> None:
-    """Everything that neither binds the HTTP port nor loads a model.
+    Args:
+        problems: what makes it impossible to serve is appended here.
 
-    Raises:
-        ConfigError: it cannot be served; the message names the field and the remedy.
+    Returns:
+        Warnings.
     """
-    registry.create(config.algorithm, config.names, config.router_threshold, config.algorithm_args)
+    with collecting(problems):
+        registry.create(
+            config.algorithm, config.names, config.router_threshold, config.algorithm_args
+        )
     for model in config.models:
-        _check_served(model.name, model.tp_size)
-        model_folder.check(model)
-    vocabulary.check(config.models)
-    _compare_chat_templates(config)
-    _check_ports(config)
+        with collecting(problems):
+            _check_served(model.name, model.tp_size)
+        with collecting(problems):
+            model_folder.check(model)
+    if not problems:
+        with collecting(problems):
+            vocabulary.check(config.models)
+    with collecting(problems):
+        _check_ports(config)
     if config.socket_dir is not None:
-        check_socket_paths(config.socket_dir, config.names)
+        with collecting(problems):
+            check_socket_paths(config.socket_dir, config.names)
+    return [] if problems else _differing_templates(config)
 
 
 def check_port(host: str, port: int) -> int:
@@ -95,8 +105,8 @@ def _check_ports(config: Config) -> None:
         raise ConfigError(f"ports: {address} is given to {count} ports; every port needs its own")
 
 
-def _compare_chat_templates(config: Config) -> None:
-    """Warn where templates differ: prompts are written with the first one's."""
+def _differing_templates(config: Config) -> list[str]:
+    """Prompts are written with the first template."""
     templates = {
         model.name: model_folder.chat_template(model.tokenizer_path)
         for model in config.models
@@ -104,9 +114,9 @@ def _compare_chat_templates(config: Config) -> None:
     }
     first = next(iter(templates), "")
     others = [name for name, template in templates.items() if template != templates[first]]
-    if others:
-        logger.warning(
-            "the chat template of %s differs from that of %s, which is used for all",
-            ", ".join(others),
-            first,
-        )
+    if not others:
+        return []
+    return [
+        f"models: the chat template of {', '.join(others)} differs from that of {first}, "
+        "which is used for all"
+    ]

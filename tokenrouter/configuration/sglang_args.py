@@ -81,22 +81,39 @@ def check(arguments: Mapping[str, Any], own: Iterable[str]) -> None:
         own: names of those fields, for a better guess at a misspelt one.
 
     Raises:
-        ValueError: an unknown or refused name, or a value of the wrong type.
+        Wrong: unknown or refused names, or values of the wrong type.
     """
+    types = argument_types() if arguments else {}
+    known = [*own, *(each for each in types if each not in REFUSED)]
+    problems = []
     for name, value in arguments.items():
         if name in REFUSED:
-            raise ValueError(f"{name}: not taken for a model; {REFUSED[name]}")
-        types = argument_types()
-        if name not in types:
-            known = [*own, *(each for each in types if each not in REFUSED)]
-            raise ValueError(f"{name}: unknown field{nearest(name, known)}")
-        _check_type(name, value, types[name])
+            problems.append(f"{name}: not taken for a model; {REFUSED[name]}")
+        elif name not in types:
+            problems.append(f"{name}: unknown field{nearest(name, known)}")
+        elif complaint := _complaint(value, types[name]):
+            problems.append(f"{name}: {complaint}")
+    if problems:
+        raise Wrong(*problems)
+
+
+class Wrong(ValueError):
+    """Several problems of one value, for a validator, which can raise but once."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean '...'?`` for the known name closest to ``name``, if any is close."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    near = closest(name, known)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` is probably meant to be."""
+    return next(iter(difflib.get_close_matches(name.lower(), list(known), n=1)), None)
 
 
 @lru_cache(maxsize=1)
@@ -120,10 +137,16 @@ def argument_types() -> Mapping[str, str]:
     raise ValueError(f"{source} defines no ServerArgs; TokenRouter needs sglang 0.5.1")
 
 
-def _check_type(name: str, value: Any, annotation: str) -> None:
+def is_text(name: str) -> bool:
+    """Whether SGLang takes argument ``name`` as a string."""
+    return argument_types().get(name) in ("str", "Optional[str]")
+
+
+def _complaint(value: Any, annotation: str) -> str | None:
     optional = annotation.startswith("Optional[")
     types = _TYPES.get(annotation.removeprefix("Optional[").removesuffix("]"))
     if types is None or (optional and value is None):
-        return
+        return None
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise ValueError(f"{name}: SGLang wants {annotation}, got {value!r}")
+        return f"SGLang wants {annotation}, got {value!r}"
+    return None

@@ -1,15 +1,13 @@
-"""Values of configuration fields, and what to say when they are wrong."""
+"""Values of configuration fields that have a form of their own."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ValidationError
-
-from tokenrouter.configuration.sglang_args import nearest
+from pydantic import AfterValidator
 
 StepMs = float | Mapping[str | int, float]
 """Milliseconds of a step: constant, ``{"base", "per_request"}``, or by batch size."""
@@ -53,48 +51,6 @@ def parse_step_ms(value: Any) -> StepMs | None:
     if not value:
         raise ValueError("an empty table; give {batch: ms}")
     return {_batch(key): _milliseconds(each) for key, each in value.items()}
-
-
-def describe(
-    error: ValidationError,
-    settings: Mapping[str, Any],
-    known: Iterable[str],
-    origins: Mapping[str, str],
-) -> str:
-    """One line on the first problem: the field, what is wrong, and what was given.
-
-    Args:
-        settings: what was validated, for the names of its models.
-        known: fields there are, for a guess at a misspelt one.
-        origins: fields that did not come from the file, and what set them.
-    """
-    problems = error.errors(include_url=False)
-    first = problems[0]
-    where = _path(first["loc"], settings)
-    cause = first.get("ctx", {}).get("error")
-    if first["type"] == "extra_forbidden":
-        text = f"{where}: unknown field{nearest(where, known)}"
-    elif cause is not None:
-        # An error about a whole model entry begins with the field it is about.
-        in_entry = where.count(".") == 1 and where.startswith("models.")
-        text = f"{where}{'.' if in_entry else ': '}{cause}"
-    else:
-        text = f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}, got {first['input']!r}"
-    if where in origins:
-        text += f" (from {origins[where]})"
-    return text if len(problems) == 1 else f"{text} (and {len(problems) - 1} more)"
-
-
-def _path(location: tuple[int | str, ...], settings: Mapping[str, Any]) -> str:
-    """``models.small.threshold`` for ``("models", 0, "threshold")``."""
-    parts = [str(part) for part in location]
-    if len(location) > 1 and location[0] == "models" and isinstance(location[1], int):
-        entry = settings["models"][location[1]]
-        if isinstance(entry, Mapping) and isinstance(entry.get("name"), str):
-            parts[1] = entry["name"]
-        if parts[-1] == "sglang":
-            parts = parts[:2]
-    return ".".join(parts)
 
 
 def _milliseconds(value: Any) -> float:

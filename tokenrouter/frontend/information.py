@@ -55,7 +55,8 @@ class Information:
     async def server_info(self) -> Response:
         """The configuration, and what each member can hold, holds and has done."""
         states = await self._manager.inspector.ask(STATE_TIMEOUT_S)
-        public = self._config.model_dump(exclude={"models", "ports", "socket_dir"})
+        public = self._config.public()
+        del public["ports"], public["socket_dir"]
         return _json(
             {"version": tokenrouter.__version__, **public, "models": self._members(states)}
         )
