@@ -27,4 +27,4 @@ def test_an_iteration_is_cheap_and_linear_in_its_batch(tmp_path: Path) -> None:
         assert cost[kind, 16] < result["budget_ms"], done.stdout
         assert cost[kind, 256] < 16 * cost[kind, 16], done.stdout
     # Not a bound: delays are real time, and the machine may be busy.
-    assert 0.0 < result["delay_ms"]["50"], done.stdout
+    assert result["delay_ms"]["50"] > 0.0, done.stdout
