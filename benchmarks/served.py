@@ -1,51 +1,117 @@
-"""Starts a server for a benchmark, in a process of its own, and stops it."""
+"""Starts a server for a benchmark, ours or stock SGLang's, in processes of its own."""
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import yaml
 
-READY_S = 120.0
+ROOT = Path(__file__).parents[1]
+READY_S = 180.0
+
+
+class Server:
+    """A running server; ``startup_s``: from its start to a healthy answer."""
+
+    def __init__(self, port: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.port = port
+        self._started = time.monotonic()
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **environment}, start_new_session=True
+        )
+        self.startup_s = self._wait()
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time of each of its processes so far, by title."""
+        root = psutil.Process(self._process.pid)
+        spent: dict[str, float] = {}
+        for each in (root, *root.children(recursive=True)):
+            try:
+                times, title = each.cpu_times(), _title(each)
+            except psutil.NoSuchProcess:
+                continue
+            spent[title] = spent.get(title, 0.0) + times.user + times.system
+        return spent
+
+    def signal(self, number: int) -> None:
+        """To every process of the server."""
+        os.killpg(self._process.pid, number)
+
+    def stop(self, patience: float) -> None:
+        """End it; SIGTERM is given ``patience`` seconds."""
+        self.signal(signal.SIGCONT)
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=patience)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self._process.wait()
+
+    def _wait(self) -> float:
+        while time.monotonic() < self._started + READY_S:
+            if self._process.poll() is not None:
+                sys.exit(f"the server ended with status {self._process.returncode}")
+            try:
+                if httpx.get(f"{self.url}/health", timeout=5).status_code == 200:
+                    return time.monotonic() - self._started
+            except httpx.TransportError:
+                time.sleep(0.05)
+        self.stop(0.0)
+        sys.exit(f"the server was not ready after {READY_S:.0f} s")
 
 
 @contextmanager
-def served(config: Mapping[str, Any]) -> Iterator[str]:
-    """The URL of a server with ``config``, as ``tokenrouter serve --config`` reads it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def served(config: Mapping[str, Any], **environment: str) -> Iterator[Server]:
+    """A server with ``config``, as ``tokenrouter serve --config`` reads it."""
+    port = _free_port()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.yaml"
-        path.write_text(yaml.safe_dump({**config, "port": port, "log_level": "warning"}))
+        path.write_text(yaml.safe_dump({"log_level": "warning", **config, "port": port}))
         command = [sys.executable, "-m", "tokenrouter.launch_server", "--config", str(path)]
-        server = subprocess.Popen(command)
+        server = Server(port, command, environment)
         try:
-            url = f"http://127.0.0.1:{port}"
-            _wait(url, server)
-            yield url
+            yield server
         finally:
-            server.terminate()
-            server.wait(timeout=30)
+            server.stop(30.0)
 
 
-def _wait(url: str, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + READY_S
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            sys.exit(f"the server ended with status {server.returncode}")
-        try:
-            if httpx.get(f"{url}/health", timeout=5).status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.2)
-    sys.exit(f"the server was not ready after {READY_S:.0f} s")
+@contextmanager
+def stock(model: Path, *arguments: str, **environment: str) -> Iterator[Server]:
+    """Stock ``sglang.launch_server`` with our patches for CPUs."""
+    port = _free_port()
+    command = [
+        sys.executable, "-m", "tests.integration.stock_server", "--model-path", str(model),
+        "--port", str(port), "--device", "cpu", "--attention-backend", "torch_native",
+        "--log-level", "warning", *arguments,
+    ]  # fmt: skip
+    server = Server(port, command, environment)
+    try:
+        yield server
+    finally:
+        server.stop(0.0)
+
+
+def _title(process: psutil.Process) -> str:
+    """What a process calls itself, without the server's name; else the program it runs."""
+    words = process.cmdline() or [process.name()]
+    return words[0].strip().rpartition("::")[2] if "::" in words[0] else words[-1].strip()[-20:]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -63,8 +63,8 @@ def measure(concurrency: int, thresholds: tuple[int, int], seconds: float) -> fl
             {"name": "large", "engine": "timed", "step_ms": 27.9, "threshold": thresholds[1]},
         ],
     }
-    with served(config) as url:
-        clients = [Client(url, number) for number in range(concurrency)]
+    with served(config) as server:
+        clients = [Client(server.url, number) for number in range(concurrency)]
         for client in clients:
             client.start()
         time.sleep(WARM_UP_S)

@@ -1,0 +1,48 @@
+"""A deployment that routes nothing costs no more than stock SGLang, as the benchmark measures."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = 3
+
+
+def median_cpu(rows: list[dict[str, Any]], contestant: str, concurrency: int) -> float:
+    """CPU milliseconds of a whole server per token."""
+    spent = [
+        sum(row["cpu_ms_per_token"].values())
+        for row in rows
+        if (row["contestant"], row["concurrency"]) == (contestant, concurrency)
+    ]
+    assert len(spent) == 2 * ROUNDS
+    return statistics.median(spent)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_token_takes_no_more_cpu_time_than_of_stock_sglang(tmp_path: Path) -> None:
+    report, picture = tmp_path / "report.json", tmp_path / "plot.png"
+    command = [
+        sys.executable, "benchmarks/overhead.py", "--models", "demo", "--rounds", str(ROUNDS),
+        "--concurrency", "1", "16", "--json", str(report), "--plot", str(picture),
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=380, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(report.read_text())["demo"]
+    for concurrency in (1, 16):
+        stock = median_cpu(result["rows"], "stock", concurrency)
+        for ours in ("alone", "p = 0"):
+            assert median_cpu(result["rows"], ours, concurrency) < stock / 0.95, done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    # What is left: clocks of the HTTP server and of torch's links, 10 to 1000 times a second.
+    assert result["idle_cpu"] < 0.1, done.stdout
