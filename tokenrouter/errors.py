@@ -8,7 +8,8 @@ TokenRouterError
 |   `-- UnsupportedError    400  valid elsewhere, not served here
 |-- RoutingError     500  an algorithm broke its contract; fails that request only
 |-- MemberDeadError  503  a member died; the request may be retried
-`-- ChannelError          fatal for a member: a link is full, broken or out of order
+|-- ChannelError          fatal for a member: a link is full, broken or out of order
+`-- RankError             fatal for a member: its tensor-parallel ranks differ, or one is gone
 """
 
 from __future__ import annotations
@@ -67,3 +68,7 @@ class MemberDeadError(TokenRouterError):
 
 class ChannelError(TokenRouterError):
     """A link between processes is full, broken, or lost a frame."""
+
+
+class RankError(TokenRouterError):
+    """The tensor-parallel ranks of a member have diverged, or lost each other."""

@@ -17,6 +17,7 @@ from tokenrouter.ipc.channels import HIGH_WATER_MARK, Inbox, Outbox
 from tokenrouter.ipc.messages import (
     PROTOCOL_VERSION,
     Abort,
+    Admit,
     Admitted,
     Blocked,
     Close,
@@ -24,6 +25,7 @@ from tokenrouter.ipc.messages import (
     Control,
     Controlled,
     Failed,
+    Feed,
     Frame,
     Grammar,
     HandOver,
@@ -34,10 +36,12 @@ from tokenrouter.ipc.messages import (
     Message,
     Open,
     Output,
+    Release,
     Route,
     Sampling,
     Submit,
     Text,
+    Truncate,
 )
 
 pytestmark = pytest.mark.timeout(20)
@@ -79,6 +83,10 @@ EVERY_KIND: list[Message] = [
     Text("rid", "a", 1, [4], None, 3, 0, [1, 0], 2, [0]),
     MemberState(7, 1, 2, 1, 3, 2, 900, 1000, {1: 5, 4: 2}, 6.5, 0, 1, 2, {"stale": 1}),
     Controlled(8, 1, False, "2 requests are here", True),
+    Admit(5, [1, 2]),
+    Truncate(5, 1),
+    Release(5),
+    Feed([(5, [2]), (6, [3, 4])], 2**32 - 1),
 ]
 
 

@@ -23,14 +23,30 @@ from tokenrouter.processes.cores import share
 def test_in_proportion_to_size(
     cores: list[int], sizes: list[int], shares: list[tuple[int, ...]]
 ) -> None:
-    assert share(cores, sizes) == shares
+    assert share(cores, sizes) == [[own] for own in shares]
+
+
+@pytest.mark.parametrize(
+    ("count", "ranks", "shares"),
+    [
+        (7, [1, 2], [[(0,)], [(1, 2, 3), (4, 5, 6)]]),
+        (6, [1, 2], [[(0, 1)], [(2, 3), (4, 5)]]),
+        (3, [1, 2], [[(0,)], [(1,), (2,)]]),
+        (2, [1, 2], [[()], [(), ()]]),
+        (9, [4, 2], [[(0,), (1,), (2,), (3,)], [(4, 5), (6, 7)]]),
+    ],
+)
+def test_the_ranks_of_a_member_get_equal_numbers(
+    count: int, ranks: list[int], shares: list[list[tuple[int, ...]]]
+) -> None:
+    assert share(range(count), [1, 9], ranks) == shares
 
 
 @given(st.integers(1, 64), st.lists(st.integers(1, 10**11), min_size=1, max_size=8))
 def test_all_cores_are_given_once_and_everybody_gets_one(count: int, sizes: list[int]) -> None:
     shares = share(range(count), sizes)
     if count < len(sizes):
-        assert shares == [()] * len(sizes)
+        assert shares == [[()]] * len(sizes)
     else:
-        assert [core for cores in shares for core in cores] == list(range(count))
-        assert all(shares)
+        assert [core for [cores] in shares for core in cores] == list(range(count))
+        assert all(cores for [cores] in shares)

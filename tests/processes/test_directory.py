@@ -48,6 +48,7 @@ def test_one_that_was_there_stays_without_our_sockets(tmp_path: Path) -> None:
     with socket_directory(tmp_path, NAMES):
         assert not (tmp_path / "supervisor.sock").exists(), "stale"
         bind(tmp_path / "large.peer.sock")
+        bind(tmp_path / "rank-1-3.sock")
     assert {path.name for path in tmp_path.iterdir()} == {"notes", "other.sock"}
 
 

@@ -73,8 +73,27 @@ def test_too_few_cores_are_not_pinned_and_said_so(
 ) -> None:
     caplog.set_level(logging.WARNING)
     with_cores(monkeypatch, 3)
-    assert planning.member_cores(configured(*entries)) == [(), (), ()]
-    assert "2 models share 1 cores: none is pinned" in caplog.text
+    assert planning.member_cores(configured(*entries)) == [[()], [()], [()]]
+    assert "2 models or ranks share 1 cores: none is pinned" in caplog.text
+
+
+def test_every_rank_is_a_process_with_its_own_cores(
+    entries: list[dict[str, Any]], gpu: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_cores(monkeypatch, *range(7))
+    entries[2]["tp_size"] = 2
+    config = configured(*entries)
+    programs = Programs(member="m:f", follower="m:k")
+    launch = plan(config, choose_ports(tmp_path, config.names, {}), programs)
+    assert [(c.name, c.entry, c.member, c.rank, c.cores) for c in launch.children[:4]] == [
+        ("small", "m:f", 0, 0, (0, 1, 2)),
+        ("fast", "m:f", 1, 0, ()),
+        ("large", "m:f", 2, 0, (3, 4)),
+        ("large#1", "m:k", 2, 1, (5, 6)),
+    ]
+    gpu.touch()
+    launch = plan(config, choose_ports(tmp_path, config.names, {}), programs)
+    assert [(c.rank, c.cores) for c in launch.children[:4]] == [(0, ()), (0, ()), (0, ()), (1, ())]
 
 
 def test_imports_are_shared_unless_a_gpu_computes(

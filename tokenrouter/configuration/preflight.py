@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenrouter.configuration import model_folder, vocabulary
+from tokenrouter.configuration import model_folder, parallel, vocabulary
 from tokenrouter.configuration.validation import collecting
 from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.ports import choose_ports
@@ -36,9 +36,8 @@ def check(config: Config, problems: list[str]) -> list[str]:
         )
     for model in config.models:
         with collecting(problems):
-            _check_served(model.name, model.tp_size)
-        with collecting(problems):
             model_folder.check(model)
+            parallel.check(model)
     if not problems:
         with collecting(problems):
             vocabulary.check(config.models)
@@ -87,13 +86,6 @@ def check_socket_paths(directory: Path, names: tuple[str, ...]) -> None:
         raise ConfigError(
             f"socket_dir: {directory / longest} has {length} bytes, and a UNIX socket's path "
             f"{MAX_SOCKET_PATH} at most; set a shorter --socket-dir"
-        )
-
-
-def _check_served(name: str, tp_size: int) -> None:
-    if tp_size != 1:
-        raise ConfigError(
-            f"models.{name}.tp_size: {tp_size} ranks are not served yet; set tp_size: 1"
         )
 
 

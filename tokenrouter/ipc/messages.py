@@ -5,6 +5,7 @@ home -> member:          Open, HandOver, Close, Live
 member -> home:          HandOver, Commit, Blocked, Admitted, Failed
 home -> detokenizer:     Output; from any member: MemberState, Controlled
 detokenizer -> front end: Text; and MemberState, Controlled as they came
+rank 0 of a member -> its other ranks:  Admit, Truncate, Release, Feed
 
 Messages travel inside a `Frame`. Members are named by their index in the configuration.
 A tagged msgspec union, encoded as msgpack arrays: a frame that does not decode is
@@ -281,6 +282,41 @@ class MemberState(msgspec.Struct, frozen=True, array_like=True, tag="member_stat
     dropped: dict[str, int]
 
 
+class Admit(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
+    """The engine of rank 0 gave a visit a slot and ``len(tokens) - 1`` cached tokens.
+
+    ``tokens``: those, and the one after them.
+    """
+
+    uid: int
+    tokens: list[int]
+
+
+class Truncate(msgspec.Struct, frozen=True, array_like=True, tag="truncate"):
+    """The visit's KV from position ``length`` on is free."""
+
+    uid: int
+    length: int
+
+
+class Release(msgspec.Struct, frozen=True, array_like=True, tag="release"):
+    """Everything the visit held is free."""
+
+    uid: int
+
+
+class Feed(msgspec.Struct, frozen=True, array_like=True, tag="feed"):
+    """Rank 0 begins a step: (uid, tokens that it feeds) of each row, in order.
+
+    ``digest`` stands for all batches before this one, as rank 0 built them.
+    """
+
+    rows: list[tuple[int, list[int]]]
+    digest: int
+
+
+ToRank = Admit | Truncate | Release | Feed
+"""Calls of a tensor-parallel member's engine, in the order in which rank 0 made them."""
 Message = (
     Submit
     | Abort
@@ -298,6 +334,7 @@ Message = (
     | Text
     | MemberState
     | Controlled
+    | ToRank
 )
 
 

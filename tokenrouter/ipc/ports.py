@@ -39,6 +39,10 @@ class Ports:
         """The UNIX socket of the supervisor."""
         return self.directory / "supervisor.sock"
 
+    def rank(self, member: int, rank: int) -> str:
+        """Where tensor-parallel rank ``rank`` (from 1 on) of a member hears of rank 0."""
+        return _ipc(self.directory, f"rank-{member}-{rank}")
+
 
 def choose_ports(
     directory: Path, names: Sequence[str], fixed: Mapping[str, Mapping[str, str | int]]

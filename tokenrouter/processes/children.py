@@ -55,8 +55,10 @@ def run(spec: ChildSpec, config: Config, launch: Launch, parent: int) -> int:
         entry = load(spec.entry)
         if spec.member is None:
             entry(config, launch.ports, link)
-        else:
+        elif spec.rank == 0:
             entry(config, launch.ports, spec.member, spec.cores, link)
+        else:
+            entry(config, launch.ports, spec.member, spec.rank, spec.cores, link)
     except SystemExit as request:
         return _status(request)
     except BaseException as error:  # noqa: BLE001 - the end of a process

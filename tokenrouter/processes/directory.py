@@ -19,6 +19,7 @@ from tokenrouter.errors import ConfigError
 SUPERVISOR = "supervisor.sock"
 SHARED = (SUPERVISOR, "tokenizer.sock", "detokenizer.sock")
 OF_A_MEMBER = ("input", "peer")
+RANKS = "rank-*-*.sock"
 
 
 @contextmanager
@@ -74,3 +75,5 @@ def _remove_sockets(directory: Path, names: tuple[str, ...]) -> None:
     members = [f"{name}.{port}.sock" for name in names for port in OF_A_MEMBER]
     for socket_name in (*SHARED, *members):
         (directory / socket_name).unlink(missing_ok=True)
+    for path in directory.glob(RANKS):
+        path.unlink(missing_ok=True)

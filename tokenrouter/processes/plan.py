@@ -25,16 +25,20 @@ class Programs:
     front_end: str = "tokenrouter.frontend.process:run_front_end"
     detokenizer: str = "tokenrouter.frontend.detokenizer:run_detokenizer"
     member: str = "tokenrouter.subserver.process:run_member"
+    follower: str = "tokenrouter.subserver.follower:run_follower"
     prepare: str = "tokenrouter.subserver.sglang_compat.preload:preload"
 
 
 def plan(config: Config, ports: Ports, programs: Programs) -> Launch:
     """Everything to start for ``config``: members first, as they take longest."""
     on_gpu = uses_gpu(config)
-    cores: list[tuple[int, ...]] = [()] * len(config.models) if on_gpu else member_cores(config)
+    cores = no_cores(config) if on_gpu else member_cores(config)
     members = (
-        ChildSpec(name, programs.member, index, cores[index])
+        ChildSpec(
+            rank_name(name, rank), programs.follower if rank else programs.member, index, own, rank
+        )
         for index, name in enumerate(config.names)
+        for rank, own in enumerate(cores[index])
     )
     others = (
         ChildSpec(FRONT_END_NAME, programs.front_end),
@@ -53,8 +57,21 @@ def uses_gpu(config: Config) -> bool:
     return any(has_gpu if device is None else device != "cpu" for device in devices)
 
 
-def member_cores(config: Config) -> list[tuple[int, ...]]:
-    """The cores of each member; timed members compute nothing and get none."""
+def rank_name(name: str, rank: int) -> str:
+    """What a tensor-parallel rank of member ``name`` is called; no model's name has a ``#``."""
+    return f"{name}#{rank}" if rank else name
+
+
+Cores = tuple[int, ...]
+
+
+def no_cores(config: Config) -> list[list[Cores]]:
+    """No core for any rank of any member: they are not pinned."""
+    return [[()] * model.tp_size for model in config.models]
+
+
+def member_cores(config: Config) -> list[list[Cores]]:
+    """The cores of each rank of each member; timed members compute nothing and get none."""
     cores = sorted(os.sched_getaffinity(0))
     sizes = [
         max(1, weight_bytes(model.model_path))
@@ -62,11 +79,12 @@ def member_cores(config: Config) -> list[tuple[int, ...]]:
         else 0
         for model in config.models
     ]
-    count = sum(size > 0 for size in sizes)
+    ranks = [model.tp_size for model in config.models]
+    count = sum(each for each, size in zip(ranks, sizes, strict=True) if size)
     if count > len(cores):
         logger.warning(
-            "%d models share %d cores: none is pinned, and they will wait for each other",
+            "%d models or ranks share %d cores: none is pinned, and they will wait for each other",
             count,
             len(cores),
         )
-    return share(cores, sizes)
+    return share(cores, sizes, ranks)

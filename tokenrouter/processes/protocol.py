@@ -24,7 +24,9 @@ class ChildSpec(msgspec.Struct, frozen=True):
 
     ``rank`` is the tensor-parallel rank; the ranks of a member start, die and restart
     together. A member's call is ``entry(config, ports, member, cores, link)``, with its index and
-    its cores (empty: not pinned); any other's is ``entry(config, ports, link)``.
+    its cores (empty: not pinned), that of another rank than the first
+    ``entry(config, ports, member, rank, cores, link)``, and any other's
+    ``entry(config, ports, link)``.
     """
 
     name: str

@@ -46,13 +46,16 @@ def summary(config: Config, roster: Roster, launch: Launch) -> list[str]:
         f"model {config.served_name!r}: algorithm {config.algorithm}{threshold}, "
         f"{config.prefill} prefill"
     ]
-    cores_of = {child.member: child.cores for child in launch.children}
+    cores_of: dict[int | None, list[int]] = {}
+    for child in launch.children:
+        cores_of.setdefault(child.member, []).extend(child.cores)
     for index, (model, member) in enumerate(zip(config.models, roster.members, strict=True)):
         cores = cores_of[index]
         lines.append(
             f"member {model.name!r}: {model.engine}, threshold {model.threshold}, "
             f"pool of {member.pool_tokens} tokens, {member.max_visits} visits, "
             f"context {member.context_length}"
+            + (f", {model.tp_size} ranks" if model.tp_size > 1 else "")
             + (f", cores {','.join(map(str, cores))}" if cores else "")
         )
     return lines

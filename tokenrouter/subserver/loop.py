@@ -30,6 +30,7 @@ from tokenrouter.ipc.messages import (
     Open,
     Output,
     Text,
+    ToRank,
 )
 from tokenrouter.ipc.supervision import Roster
 from tokenrouter.schedulers.base import Step
@@ -170,7 +171,7 @@ class Subserver:
             isinstance(message, HandOver) and message.uid not in self.home
         ):
             self._events.append((sender, message))
-        elif isinstance(message, Output | Text | MemberState | Control | Controlled):
+        elif isinstance(message, Output | Text | MemberState | Control | Controlled | ToRank):
             raise ChannelError(f"member {sender} sent {type(message).__name__} to a member")
         else:
             self.home.receive(sender, message)

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tokenrouter.config import Config, ModelConfig
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import MemberReady
 from tokenrouter.subserver.engine import Engine
 from tokenrouter.subserver.finish import Decode
+from tokenrouter.subserver.ranks import RankedEngine
 from tokenrouter.subserver.timed import TimedEngine, step_law
+
+if TYPE_CHECKING:
+    from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
 
 TIMED_POOL_TOKENS = 1_000_000
 TIMED_VISITS = 4096
@@ -22,11 +27,15 @@ TIMED_CONTEXT_LENGTH = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One loaded model. ``decode`` gives the text of ids, special tokens included."""
+    """One loaded model. ``decode`` gives the text of ids, special tokens included.
+
+    ``ranked``: the engine again, if it is rank 0 of several.
+    """
 
     engine: Engine
     decode: Decode
     ready: MemberReady
+    ranked: RankedEngine | None = None
 
 
 def load_member(config: Config, ports: Ports, index: int, cores: Sequence[int]) -> Member:
@@ -38,15 +47,26 @@ def load_member(config: Config, ports: Ports, index: int, cores: Sequence[int]) 
     model = config.models[index]
     if model.engine == "timed":
         return _timed(config, model, index)
-    return _sglang(config, model, ports, index, cores)
+    return _sglang(config, ports, index, cores)
 
 
-def _sglang(
-    config: Config, model: ModelConfig, ports: Ports, index: int, cores: Sequence[int]
-) -> Member:
+def load_rank(
+    config: Config, ports: Ports, index: int, cores: Sequence[int], rank: int
+) -> SGLangEngine:
+    """The engine of tensor-parallel rank ``rank`` of member ``index``.
+
+    Raises:
+        ConfigError: its weights or arguments cannot be served.
+    """
     from tokenrouter.subserver.sglang_compat.loading import build_engine
 
-    engine = build_engine(model, ports.members[index], cores, config.seed + index)
+    return build_engine(
+        config.models[index], ports.members[index], cores, config.seed + index, rank
+    )
+
+
+def _sglang(config: Config, ports: Ports, index: int, cores: Sequence[int]) -> Member:
+    engine = load_rank(config, ports, index, cores, 0)
     ready = MemberReady(
         member=index,
         pool_tokens=engine.pool_tokens,
@@ -56,7 +76,8 @@ def _sglang(
         eos_ids=engine.eos_ids,
         tokenizer=engine.tokenizer_fingerprint,
     )
-    return Member(engine, engine.decode, ready)
+    ranked = engine if config.models[index].tp_size > 1 else None
+    return Member(engine, engine.decode, ready, ranked)
 
 
 def _timed(config: Config, model: ModelConfig, index: int) -> Member:

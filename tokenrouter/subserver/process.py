@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import zmq
 
 from tokenrouter.config import Config
+from tokenrouter.ipc.channels import Outbox
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink
 from tokenrouter.processes import kernel
@@ -19,6 +20,7 @@ from tokenrouter.subserver.batching import Limits, Rules
 from tokenrouter.subserver.loop import Subserver
 from tokenrouter.subserver.member import load_member
 from tokenrouter.subserver.peers import PeerLinks
+from tokenrouter.subserver.ranks import LeadingEngine
 
 
 def run_member(
@@ -35,13 +37,15 @@ def run_member(
     member = load_member(config, ports, index, cores)
     link.send(member.ready)
     roster = link.roster()
-    member.engine.limit_vocabulary(min(each.vocab_size for each in roster.members))
+    ranks = _to_ranks(context, config, ports, index, roster.generations[index])
+    engine = LeadingEngine(member.ranked, ranks) if member.ranked else member.engine
+    engine.limit_vocabulary(min(each.vocab_size for each in roster.members))
     links = PeerLinks(context, ports, index, roster.generations)
     subserver = Subserver(
         index,
         config.names,
         roster,
-        member.engine,
+        engine,
         links,
         _rules(config, index),
         member.decode,
@@ -53,7 +57,23 @@ def run_member(
         subserver.run()
     finally:
         links.close()
+        for outbox in ranks:
+            outbox.close()
         context.term()
+
+
+def _to_ranks(
+    context: zmq.Context[zmq.Socket[bytes]],
+    config: Config,
+    ports: Ports,
+    index: int,
+    generation: int,
+) -> list[Outbox]:
+    """A link to each of the member's other ranks, which share its generation."""
+    return [
+        Outbox(context, ports.rank(index, rank), index, generation, generation)
+        for rank in range(1, config.models[index].tp_size)
+    ]
 
 
 def _rules(config: Config, index: int) -> Rules:

@@ -14,11 +14,14 @@ from typing import Any
 import torch
 from sglang.srt.managers.schedule_batch import ModelWorkerBatch
 from sglang.srt.managers.scheduler import Scheduler
+from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
+from tokenrouter.errors import RankError
 from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
 from tokenrouter.subserver.sglang_compat import signals as signal_values
 from tokenrouter.subserver.sglang_compat.batch import build_batch
+from tokenrouter.subserver.sglang_compat.digest import BatchDigest
 from tokenrouter.subserver.sglang_compat.pools import Pools
 from tokenrouter.subserver.sglang_compat.sampling import GREEDY, row_sampling
 from tokenrouter.subserver.sglang_compat.vocabulary import eos_ids, fingerprint
@@ -43,6 +46,7 @@ class SGLangEngine:
         self.eos_ids = eos_ids(scheduler.model_config, scheduler.tokenizer)
         self.tokenizer_fingerprint = fingerprint(scheduler.tokenizer)
         self._vocabulary = self.vocab_size
+        self._digest = BatchDigest()
         # A CPU has computed everything by the time a call returns.
         self._synchronous = self._pools.rows.device == "cpu"
 
@@ -77,14 +81,10 @@ class SGLangEngine:
             TokenRouterError: the pool has no room (nothing has changed), or the work feeds
                 tokens that are not there.
         """
-        slots = self._pools.allocate(sum(n for _, n in work))
         # What a row draws while it has tokens left to feed does not count: the cheapest way.
         draws = tuple(visit.handle.draw if visit.pending == n else GREEDY for visit, n in work)
         sampling = row_sampling(draws, self.vocab_size, self._pools.rows.device)
-        batch = build_batch(work, slots, self._pools.rows, sampling.info)
-        if self._synchronous:
-            meanwhile()
-        output, _, _ = self._worker.forward_batch_generation(batch, skip_sample=True)
+        batch, output = self._forward(work, sampling.info, meanwhile)
         output.next_token_logits = output.next_token_logits[:, : self._vocabulary].contiguous()
         # Before sampling, which overwrites the logits.
         blocks = signal_values.columns(output.next_token_logits, signals)
@@ -92,6 +92,41 @@ class SGLangEngine:
         if not self._synchronous:
             meanwhile()
         return StepBatch(*signal_values.fetch(tokens, signals, blocks))
+
+    @torch.no_grad()
+    def replay(self, work: Sequence[Work]) -> None:
+        """The forward pass of `step` alone: rank 0 of a tensor-parallel member samples for all.
+
+        Raises:
+            TokenRouterError: as `step`.
+            RankError: a collective failed, as when another rank is gone.
+        """
+        draws = (GREEDY,) * len(work)
+        self._forward(work, row_sampling(draws, self.vocab_size, self._pools.rows.device).info)
+
+    def digest(self) -> int:
+        """A checksum of all batches, equal on the ranks of a member; 0 where there is one."""
+        return self._digest.value()
+
+    def _forward(
+        self, work: Sequence[Work], sampling: SamplingBatchInfo, meanwhile: Meanwhile = nothing
+    ) -> tuple[ModelWorkerBatch, Any]:
+        """The batch that feeds ``work``, and SGLang's output, which holds the raw logits."""
+        slots = self._pools.allocate(sum(n for _, n in work))
+        batch = build_batch(work, slots, self._pools.rows, sampling)
+        if self._worker.tp_size > 1:
+            self._digest.add(batch)
+        if self._synchronous:
+            meanwhile()
+        try:
+            output, _, _ = self._worker.forward_batch_generation(batch, skip_sample=True)
+        except RuntimeError as error:
+            if self._worker.tp_size == 1:
+                raise
+            raise RankError(
+                f"the forward pass failed, as it does when another rank is gone: {error}"
+            ) from error
+        return batch, output
 
     def _sample(
         self, output: Any, batch: ModelWorkerBatch, greedy: torch.Tensor | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import psutil
 import torch
 from sglang.srt.configs.model_config import ModelConfig as SGLangModelConfig
+from sglang.srt.layers import sampler
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.server_args import ServerArgs
 
@@ -47,10 +49,13 @@ def build_engine(
     ports: MemberPorts,
     cores: Sequence[int],
     seed: int,
+    rank: int = 0,
 ) -> SGLangEngine:
     """Load ``model`` (weights, KV pool, tokenizer) and wrap it; seconds to minutes.
 
-    ``cores``: those the model may use, one thread each. ``seed``: of its random draws.
+    Returns on no tensor-parallel rank before all are loaded.
+
+    ``cores``: those this rank may use, one thread each. ``seed``: of its random draws.
 
     Raises:
         ConfigError: the model cannot be served with these arguments.
@@ -58,9 +63,23 @@ def build_engine(
     """
     torch.set_num_threads(max(1, len(cores)))
     arguments = server_arguments(model, seed)
-    _check_port(model.name, ports.nccl)
-    scheduler = Scheduler(arguments, sglang_ports(ports.nccl), arguments.base_gpu_id, 0, 0, 0, None)
-    return SGLangEngine(scheduler)
+    if rank == 0:
+        _check_port(model.name, ports.nccl)
+    if model.tp_size > 1:
+        _prepare_ranks(model.tp_size, cores)
+    device = arguments.base_gpu_id + rank * arguments.gpu_id_step
+    return SGLangEngine(Scheduler(arguments, sglang_ports(ports.nccl), device, rank, 0, 0, None))
+
+
+def _prepare_ranks(count: int, cores: Sequence[int]) -> None:
+    """What SGLang reads of its surroundings when it builds one of several ranks."""
+    # Members share devices, so that ranks may well find different amounts of memory free.
+    os.environ.setdefault("SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK", "true")
+    # Its own choice is one NUMA node a rank. It looks up this rank's entry only.
+    own = ",".join(map(str, cores or sorted(os.sched_getaffinity(0))))
+    os.environ["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join([own] * count)
+    # Rank 0 samples alone: nobody would answer.
+    sampler.SYNC_TOKEN_IDS_ACROSS_TP = False
 
 
 def _check_port(name: str, port: int) -> None:
