@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -52,6 +53,7 @@ SAMPLING = Sampling(
     16, 0.0, stop=("\n\n",), stop_token_ids=(3,), min_new_tokens=2, logit_bias={5: -1.5},
     seed=-9, grammar=Grammar("regex", "a+"), logprobs=3,
 )  # fmt: skip
+encode = msgspec.msgpack.encode
 EVERY_KIND: list[Message] = [
     Submit(2**63, "rid", [1, 2, 3], SAMPLING, ROUTE, True),
     Abort(2**64 - 1),
@@ -88,6 +90,13 @@ EVERY_KIND: list[Message] = [
     Release(5),
     Feed([(5, [2]), (6, [3, 4])], 2**32 - 1),
 ]
+
+OPEN = encode(Frame(PROTOCOL_VERSION, 0, 0, 4, 0, 0.0, [EVERY_KIND[0]]))
+NESTED = OPEN.replace(b"\x81\xa1k\x92", b"\x81\xa1k" + b"\x91" * 100_000 + b"\x92")
+"""Deeper than any decoder of ours goes."""
+
+MISNAMED = b"\x97\x02\x00\x00\x04\x00\x00\x91\x92\xa5\xff\xfe\xfd\xfc\xfb\x05"
+"""A message whose tag is no UTF-8."""
 
 
 @pytest.fixture
@@ -130,7 +139,7 @@ def raw(context: Context, address: str, inbox: Inbox) -> Iterator[Callable[..., 
 
         def send(data: bytes | None = None, **changes: Any) -> None:
             frame = Frame(PROTOCOL_VERSION, 0, 0, 4, 0, 0.0, [Close(1)])
-            socket.send(data or msgspec.msgpack.encode(msgspec.structs.replace(frame, **changes)))
+            socket.send(data or encode(msgspec.structs.replace(frame, **changes)))
 
         yield send
 
@@ -181,11 +190,18 @@ def test_links_are_numbered_separately(open_outbox: Callable[..., Outbox], inbox
     ("kind", "changes"),
     [
         ("malformed", {"data": b"\xff not a frame"}),
-        ("malformed", {"data": msgspec.msgpack.encode([1, 2, 3])}),
-        ("malformed", {"data": msgspec.msgpack.encode([1, 0, 0, 4, 0, [["close", "five"]]])}),
-        ("malformed", {"data": msgspec.msgpack.encode([1, 0, 0, 4, 0, [["unheard-of", 5]]])}),
-        ("malformed", {"data": b"\x96\x01\x00\x00\x04\x00\x91\x92\xa5\xff\xfe\xfd\xfc\xfb\x05"}),
+        ("malformed", {"data": encode([2, 2, 3])}),
+        ("malformed", {"data": encode([2, 0, 0, 4, 0, 0.0, [["close", "five"]]])}),
+        ("malformed", {"data": encode([2, 0, 0, 4, 0, 0.0, [["unheard-of", 5]]])}),
+        (
+            "malformed",
+            {"data": MISNAMED},
+        ),
+        ("malformed", {"data": bytes([0xFF])}),
+        ("malformed", {"data": NESTED}),
         ("version", {"version": PROTOCOL_VERSION + 1}),
+        ("version", {"data": encode([1, 0, 0, 4, 0, [["close", 5]]])}),
+        ("version", {"data": encode([PROTOCOL_VERSION + 1, "anything"])}),
         ("foreign", {"sender": 2}),
         ("foreign", {"sender": -1}),
         ("stale", {"generation": 1}),
@@ -219,16 +235,31 @@ def test_a_lost_frame_is_fatal(raw: Callable[..., None], inbox: Inbox) -> None:
         receive(inbox)
 
 
-def test_an_oversized_frame_is_noticed(
-    context: Context,
-    address: str,
-    open_outbox: Callable[..., Outbox],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames may have 1,000 bytes."""
     monkeypatch.setattr(channels, "MAX_FRAME_BYTES", 1000)
-    outbox = open_outbox(to_generation=0)
-    with closing(Inbox(context, address, senders={0: 0})) as inbox:
-        monkeypatch.setattr(channels, "MAX_FRAME_BYTES", 1_000_000)
+    monkeypatch.setattr(channels, "HANG_UP_BYTES", 2000)
+
+
+@pytest.mark.usefixtures("small")
+def test_an_oversized_frame_is_dropped(raw: Callable[..., None], inbox: Inbox) -> None:
+    raw(encode(list(range(600))))
+    assert receive(inbox) == []
+    assert inbox.dropped == {"oversized": 1}
+    raw()
+    assert receive(inbox) == [(0, Close(1))], "the link still works"
+
+
+@pytest.mark.usefixtures("small")
+def test_a_far_oversized_frame_is_not_even_read(
+    context: Context, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "MAX_FRAME_BYTES", 1_000_000)
+    with (
+        closing(Inbox(context, address, senders={0: 0})) as inbox,
+        closing(Outbox(context, address, 0)) as outbox,
+    ):
         outbox.post(Commit(1, 0, 0, list(range(2000))))
         outbox.flush()
         # The receiving socket hangs up on it; the next frame that arrives tells.
@@ -237,6 +268,18 @@ def test_an_oversized_frame_is_noticed(
             outbox.flush()
         with pytest.raises(ChannelError, match=r"frames 0\.\.\d+ of sender 0 were lost"):
             receive(inbox)
+
+
+def test_a_flood_is_drained_in_portions(
+    raw: Callable[..., None], inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "HIGH_WATER_MARK", 10)
+    for _ in range(25):
+        raw(b"flood")
+    time.sleep(0.2)  # all of it is there
+    for left in (15, 5, 0):
+        assert receive(inbox) == []
+        assert inbox.dropped["malformed"] == 25 - left
 
 
 def test_an_oversized_frame_is_refused_by_its_sender(

@@ -1,29 +1,30 @@
 """How frames travel: bounded, non-blocking PUSH/PULL over ZeroMQ IPC, checked on arrival.
 
 An `Outbox` collects what one iteration of a loop has to tell one receiver and sends it as
-one frame. An `Inbox` hands out what arrived, in order. A frame that is malformed, foreign
-or stale is counted, logged and dropped. ZeroMQ hangs up on whoever sends an oversized one.
-A gap in a link's sequence means that a frame was lost, and raises `ChannelError`.
+one frame. An `Inbox` hands out what arrived, in order. A frame that is malformed, oversized,
+foreign, stale or a duplicate is counted, logged and dropped (`drops`). A gap in a link's
+sequence means that a frame was lost, and raises `ChannelError`.
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import msgspec
 import zmq
 
 from tokenrouter.errors import ChannelError
-from tokenrouter.ipc.messages import PROTOCOL_VERSION, Frame, Message
+from tokenrouter.ipc.drops import Drops
+from tokenrouter.ipc.messages import PROTOCOL_VERSION, Frame, Head, Message
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
+HANG_UP_BYTES = 2 * MAX_FRAME_BYTES
+"""ZeroMQ hangs up on whoever announces a larger frame, without reading it."""
 HIGH_WATER_MARK = 4096
 """Frames a link holds: a few for every request that can be live."""
-
-logger = logging.getLogger(__name__)
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises on bytes that somebody made up."""
 
 
 class Outbox:
@@ -109,24 +110,27 @@ class Inbox:
         generation: int = 0,
     ) -> None:
         self.address = address
-        self.dropped: Counter[str] = Counter()
+        self._drops = Drops(address)
+        self.dropped = self._drops.counts
         self._generation = generation
         self._senders = dict(senders)
         self._expected = dict.fromkeys(self._senders, 0)
+        self._heads = msgspec.msgpack.Decoder(Head)
         self._decoder = msgspec.msgpack.Decoder(Frame)
         self.socket = context.socket(zmq.PULL)
         self.socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
-        self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, HANG_UP_BYTES)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(address)
 
     def drain(self) -> Iterator[tuple[int, Message]]:
-        """(sender, message) for everything that has arrived, without waiting.
+        """(sender, message) for what has arrived, without waiting: a link's worth of frames
+        at most, so that a flood does not keep the caller from its other work.
 
         Raises:
             ChannelError: a frame of some link was lost.
         """
-        while True:
+        for _ in range(HIGH_WATER_MARK):
             try:
                 data = self.socket.recv(zmq.NOBLOCK)
             except zmq.Again:
@@ -141,12 +145,19 @@ class Inbox:
         self.socket.close()
 
     def _accept(self, data: bytes) -> Frame | None:
+        if len(data) > MAX_FRAME_BYTES:
+            return self._dropped("oversized", f"{len(data)} bytes")
         try:
             frame = self._decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return self._dropped("malformed", str(error))
-        if frame.version != PROTOCOL_VERSION:
-            return self._dropped("version", f"protocol {frame.version}, not {PROTOCOL_VERSION}")
+        except UNREADABLE as error:
+            # Another version's frame may look different from here on.
+            version = self._version(data)
+            if version in (None, PROTOCOL_VERSION):
+                return self._dropped("malformed", str(error))
+        else:
+            version = frame.version
+        if version != PROTOCOL_VERSION:
+            return self._dropped("version", f"protocol {version}, not {PROTOCOL_VERSION}")
         if frame.sender not in self._senders:
             return self._dropped("foreign", f"sender {frame.sender} is not known here")
         current = (self._senders[frame.sender], self._generation)
@@ -163,7 +174,12 @@ class Inbox:
         self._expected[frame.sender] = expected + 1
         return frame
 
+    def _version(self, data: bytes) -> int | None:
+        try:
+            return self._heads.decode(data).version
+        except UNREADABLE:
+            return None
+
     def _dropped(self, kind: str, detail: str) -> Frame | None:
-        self.dropped[kind] += 1
-        logger.warning("%s: dropped a %s frame (%s)", self.address, kind, detail)
+        self._drops.add(kind, detail)
         return None

@@ -338,6 +338,12 @@ Message = (
 )
 
 
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """What every version of a `Frame` begins with."""
+
+    version: int
+
+
 class Frame(msgspec.Struct, frozen=True, array_like=True):
     """Everything one process tells another in one iteration of its loop.
 
