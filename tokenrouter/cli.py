@@ -67,7 +67,7 @@ def serve(config: ConfigFile = None, demo: Demo = False, **flags: Any) -> None:
 
     reading = _read(config, demo, flags)
     setproctitle("tokenrouter::supervisor")  # hides an --api-key from the list of processes
-    logs.set_up("supervisor", reading.config.log_level)
+    logs.set_up("supervisor", reading.config.log_level, reading.config.log_format)
     for warning in reading.warnings:
         logging.getLogger(__name__).warning("%s", warning)
 

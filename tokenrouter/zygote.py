@@ -48,7 +48,7 @@ def main() -> None:
     order = receive_order(channel)
     if isinstance(order, Launch):
         config = Config.model_validate_json(order.config)
-        logs.set_up("zygote", config.log_level)
+        logs.set_up("zygote", config.log_level, config.log_format, single_threaded=True)
         if _prepare(order, config, channel):
             Zygote(channel).run(order, config)
     children.leave(0)

@@ -30,7 +30,7 @@ def leave(server: Deployment, path: str, body: dict[str, Any]) -> float:
     with socket.create_connection((url.host, url.port)) as connection:
         connection.sendall(head.encode() + data)
         assert server.members.wait_for(lambda: bool(server.members.submitted))
-        time.sleep(0.05)  # the request is being waited for, not still being read
+        time.sleep(0.25)  # the request is being waited for, not still being read
     return time.monotonic()
 
 

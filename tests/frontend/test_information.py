@@ -65,6 +65,7 @@ def test_api_documentation(server: Deployment) -> None:
         "/health",
         "/get_server_info",
         "/get_model_info",
+        "/metrics",
     }
     assert "routing" in api["components"]["schemas"]["ChatRequest"]["properties"]
 

@@ -18,6 +18,7 @@ from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.limits import Limits
 from tokenrouter.frontend.names import resolve
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import DETOKENIZER, Route, Sampling
 from tokenrouter.subserver.sglang_compat.serving import (
@@ -59,7 +60,7 @@ class Manager:
         address = f"ipc://{sockets / 'tokenizer.sock'}"
         inbox = Inbox(self._context, address, {DETOKENIZER: 0})
         self.outbox = Outbox(self._context, address, DETOKENIZER)
-        self.real.connect(homes, Limits(make_roster(), NAMES), inbox)
+        self.real.connect(homes, Limits(make_roster(), NAMES), inbox, Traffic(self.config))
         self.decoder = Decoder(self.real.tokenizer)
 
     def ask(self, name: str = "demo", **fields: Any) -> tuple[Exchange, AsyncIterator[Any]]:

@@ -104,7 +104,7 @@ def main() -> None:
     from tokenrouter.supervisor import serve
 
     config = load(Path(sys.argv[1]))
-    logs.set_up("supervisor", config.log_level)
+    logs.set_up("supervisor", config.log_level, config.log_format)
     sys.exit(serve(config, lambda url: print(url, flush=True), Programs(member=sys.argv[2])))
 
 

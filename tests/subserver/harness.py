@@ -22,6 +22,7 @@ import msgspec
 from tokenrouter.ipc.messages import (
     FRONT_END,
     Abort,
+    Buckets,
     MemberState,
     Message,
     Output,
@@ -91,6 +92,9 @@ class MemoryLinks:
             self.deployment.collect(output)
 
     def dropped(self) -> dict[str, int]:
+        return {}
+
+    def delays(self) -> dict[str, Buckets]:
         return {}
 
 

@@ -15,6 +15,7 @@ from tokenrouter.ipc.messages import (
     Abort,
     Admitted,
     Blocked,
+    Buckets,
     Close,
     Commit,
     Failed,
@@ -70,6 +71,9 @@ class Script:
 
     def dropped(self) -> dict[str, int]:
         return {"stale": 2}
+
+    def delays(self) -> dict[str, Buckets]:
+        return {}
 
 
 class Member:
@@ -267,7 +271,7 @@ def test_the_wait_is_ten_steps_and_at_least_a_second():
     member.turn((1, Live(9, 9, 90)), counted(1))
     member.turn()
     assert member.timeout == pytest.approx(MIN_WAIT_S)
-    member.loop.stats.stepped(1, 0.5)
+    member.loop.stats.stepped(1, 0.5, 0.5)
     member.turn()
     assert member.timeout == pytest.approx(5.0)
 

@@ -10,8 +10,10 @@ from fastapi import FastAPI, Request, Response
 import tokenrouter
 from tokenrouter.config import Config
 from tokenrouter.frontend import http_errors
+from tokenrouter.frontend.access import Access
 from tokenrouter.frontend.generate import Generate
 from tokenrouter.frontend.information import Information
+from tokenrouter.frontend.metrics import Metrics
 from tokenrouter.frontend.openai_endpoints import RoutedChat, RoutedCompletion
 from tokenrouter.frontend.protocol import ChatRequest, GenerateBody, TextRequest
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
@@ -55,4 +57,6 @@ def build_app(
     app.add_api_route("/health", information.health)
     app.add_api_route("/get_server_info", information.server_info)
     app.add_api_route("/get_model_info", information.model_info)
+    app.add_api_route("/metrics", Metrics(config, manager).respond)
+    app.add_middleware(Access, manager.traffic, config)  # last, and so around all others
     return app

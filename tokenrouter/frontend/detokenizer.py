@@ -144,6 +144,8 @@ def _text(output: Output, new: str, length: int) -> Text:
         hand_overs=output.hand_overs,
         token_models=output.token_models,
         logprobs=output.logprobs,
+        started=output.started,
+        first_token=output.first_token,
     )
 
 

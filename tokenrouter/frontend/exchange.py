@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from tokenrouter.frontend.logprobs import Logprobs
+from tokenrouter.frontend.record import note_exchange
 from tokenrouter.frontend.report import report
 from tokenrouter.ipc.messages import Route, Sampling
 
@@ -26,7 +27,8 @@ class Exchange:
 
     ``prompt_field`` and ``length_field`` are what this API calls the prompt and the number
     of new tokens, for errors. ``client_id`` replaces SGLang's request ids in answers: one
-    for all choices, or one for each. ``seed`` is that of the draws of tokens.
+    for all choices, or one for each. ``seed`` is that of the draws of tokens. ``lives``: the
+    requests made of it, in order; ``created``: when it came, in seconds (monotonic).
     """
 
     route: Route
@@ -35,9 +37,14 @@ class Exchange:
     client_id: str | Sequence[str] | None = None
     seed: int | None = None
     rids: list[str] = field(default_factory=list)
+    lives: list[Live] = field(default_factory=list)
+    created: float = field(default_factory=time.monotonic)
     reports: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The latest routing report of each choice."""
     _sent: int = 0
+
+    def __post_init__(self) -> None:
+        note_exchange(self)
 
     def next_route(self, max_new_tokens: int, n: int) -> Route:
         """The route of the next request made of this exchange.
@@ -74,7 +81,9 @@ class Live:
     """A request for a home, and its answer so far.
 
     ``route`` may be narrower than that of the ``exchange``. ``uid`` is None until the
-    request is sent, ``logprobs`` unless the client asked for them.
+    request is sent, ``logprobs`` unless the client asked for them. ``internal``: SGLang's
+    request for no token, before ``n`` samples. Times are seconds, monotonic, 0 before they are
+    reached: sent to the home, started by it (left its queue), first and last token, ended.
     """
 
     exchange: Exchange
@@ -83,6 +92,7 @@ class Live:
     sampling: Sampling
     route: Route
     stream: bool
+    internal: bool = False
     uid: int | None = None
     event: asyncio.Event = field(default_factory=asyncio.Event)
     created: float = field(default_factory=time.time)
@@ -95,6 +105,11 @@ class Live:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     finish: dict[str, Any] | None = None
+    sent: float = 0.0
+    started: float = 0.0
+    first_token: float = 0.0
+    last_token: float = 0.0
+    ended: float = 0.0
     _taken: int = 0
 
     def end(self, finish: dict[str, Any]) -> None:

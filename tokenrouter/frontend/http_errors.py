@@ -17,6 +17,7 @@ from tokenrouter.errors import (
     UnknownModelError,
     UnsupportedError,
 )
+from tokenrouter.frontend.record import note_failure
 
 CODES: tuple[tuple[type[TokenRouterError], str], ...] = (
     (UnknownModelError, "model_not_found"),
@@ -104,6 +105,7 @@ def _field(location: tuple[str | int, ...]) -> str:
 
 
 def _body(status: int, message: str, field: str | None, code: str | None) -> dict[str, Any]:
+    note_failure(message, field)
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": field, "code": code}}
 

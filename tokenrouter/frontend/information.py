@@ -76,10 +76,17 @@ class Information:
             {
                 **model.model_dump(),
                 **msgspec.structs.asdict(ready),
-                "state": msgspec.structs.asdict(state) if state else None,
+                "state": _public(state) if state else None,
             }
             for model, ready, state in parts
         ]
+
+
+def _public(state: MemberState) -> dict[str, Any]:
+    """Without what `/metrics` tells."""
+    shown = msgspec.structs.asdict(state)
+    del shown["counters"]
+    return shown
 
 
 def _json(content: dict[str, Any]) -> Response:

@@ -16,6 +16,7 @@ from tokenrouter.frontend.app import build_app
 from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.limits import Limits
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.ipc.channels import Inbox
 from tokenrouter.ipc.messages import DETOKENIZER
 from tokenrouter.ipc.ports import Ports
@@ -48,7 +49,9 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     roster = link.roster()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     inbox = Inbox(context, ports.tokenizer, {DETOKENIZER: 0})
-    manager.connect(FanOut(context, ports, roster), Limits(roster, config.names), inbox)
+    manager.connect(
+        FanOut(context, ports, roster), Limits(roster, config.names), inbox, Traffic(config)
+    )
     app = build_app(config, manager, templates, roster)
     gc.freeze()
     settings = uvicorn.Config(

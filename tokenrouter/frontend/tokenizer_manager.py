@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.inspection import Inspector
 from tokenrouter.frontend.limits import UNASKED_TOKENS, Limits
 from tokenrouter.frontend.logprobs import Logprobs
+from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.frontend.translation import failure_of, sampling_of
 from tokenrouter.ipc.arrivals import arrivals
 from tokenrouter.ipc.channels import Inbox
@@ -51,7 +53,7 @@ class RoutedTokenizerManager(TokenizerManager):
         self._names = names
         self._handle_loop: asyncio.Task[None] | None = None
 
-    def connect(self, fan_out: FanOut, limits: Limits, inbox: Inbox) -> None:
+    def connect(self, fan_out: FanOut, limits: Limits, inbox: Inbox, traffic: Traffic) -> None:
         """Requests may come: homes are there, and what they can hold is known.
 
         ``inbox``: of the detokenizer's answers; closed with the manager.
@@ -59,6 +61,7 @@ class RoutedTokenizerManager(TokenizerManager):
         self._fan_out = fan_out
         self._limits = limits
         self._inbox = inbox
+        self.traffic = traffic
         self.inspector = Inspector(fan_out, len(self._names))
 
     def close(self) -> None:
@@ -140,6 +143,7 @@ class RoutedTokenizerManager(TokenizerManager):
         if live is not None and live.uid is not None:
             self._fan_out.abort(live.uid, live.route.home)
             live.end(finish)
+            self.traffic.ended(live, time.monotonic())
 
     def check_text(self, exchange: Exchange, characters: int) -> None:
         """Refuse a prompt of so many characters if it cannot fit.
@@ -175,9 +179,11 @@ class RoutedTokenizerManager(TokenizerManager):
         exchange = CURRENT.get()
         logprobs = tokenized_obj.top_logprobs_num if tokenized_obj.return_logprob else None
         sampling = sampling_of(tokenized_obj.sampling_params, exchange.seed, logprobs)
-        route = exchange.next_route(sampling.max_new_tokens, obj.sampling_params.get("n", 1))
+        n = obj.sampling_params.get("n", 1)
+        route = exchange.next_route(sampling.max_new_tokens, n)
         prompt, stream = tokenized_obj.input_ids, bool(tokenized_obj.stream)
-        live = Live(exchange, tokenized_obj.rid, prompt, sampling, route, stream)
+        internal = n > 1 and sampling.max_new_tokens == 0
+        live = Live(exchange, tokenized_obj.rid, prompt, sampling, route, stream, internal)
         if logprobs is not None:
             live.logprobs = Logprobs(logprobs, self.tokenizer, obj.return_text_in_logprobs)
         return live
@@ -186,11 +192,13 @@ class RoutedTokenizerManager(TokenizerManager):
         self, obj: GenerateReqInput, state: Live, request: Any = None
     ) -> AsyncIterator[dict[str, Any]]:
         # Sent only now that all prompts of a batch have turned out to be legal.
+        state.sent = time.monotonic()
         state.uid = self._fan_out.submit(
             state.rid, state.prompt, state.sampling, state.route, state.stream
         )
         self.rid_to_state[state.rid] = state
         state.exchange.rids.append(state.rid)
+        state.exchange.lives.append(state)
         finish = None
         while not finish:
             await state.event.wait()
@@ -205,6 +213,10 @@ class RoutedTokenizerManager(TokenizerManager):
         live = self.rid_to_state.get(new.rid)
         if live is None:
             return  # aborted while this was on its way
+        now = time.monotonic()
+        live.started = new.started
+        live.first_token = live.first_token or new.first_token
+        self.traffic.received(live, new.member_tokens, len(new.tokens), now)
         live.text = (live.text + new.text)[: new.text_length]
         live.tokens += new.tokens
         live.writers += new.token_models or ()
@@ -217,6 +229,7 @@ class RoutedTokenizerManager(TokenizerManager):
         live.finish = new.finish
         if live.finish:
             del self.rid_to_state[new.rid]
+            self.traffic.ended(live, now)
         live.event.set()
 
 

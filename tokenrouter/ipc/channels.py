@@ -15,6 +15,7 @@ import msgspec
 import zmq
 
 from tokenrouter.errors import ChannelError
+from tokenrouter.histogram import Histogram
 from tokenrouter.ipc.drops import Drops
 from tokenrouter.ipc.messages import PROTOCOL_VERSION, Frame, Head, Message
 
@@ -25,6 +26,10 @@ HIGH_WATER_MARK = 4096
 """Frames a link holds: a few for every request that can be live."""
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises on bytes that somebody made up."""
+DELAY_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 5.0)
+"""Bounds of the time from a frame's departure to its receipt."""
+LONGEST_DELAY_S = 3600.0
+"""A frame that claims to have travelled longer has no true time of departure."""
 
 
 class Outbox:
@@ -112,6 +117,8 @@ class Inbox:
         self.address = address
         self._drops = Drops(address)
         self.dropped = self._drops.counts
+        self.delays = Histogram(DELAY_S)
+        """Seconds from the departure of each frame that was taken to its receipt."""
         self._generation = generation
         self._senders = dict(senders)
         self._expected = dict.fromkeys(self._senders, 0)
@@ -172,6 +179,9 @@ class Inbox:
                 f"{frame.sender} were lost"
             )
         self._expected[frame.sender] = expected + 1
+        delay = time.monotonic() - frame.sent
+        if 0.0 <= delay <= LONGEST_DELAY_S:
+            self.delays.observe(delay)
         return frame
 
     def _version(self, data: bytes) -> int | None:

@@ -207,7 +207,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True, tag="output"):
     ``context``: the last prompt ids, sent once, so that the first token is decoded in
     context. ``finish``: SGLang's JSON finish reason, set on the last output only.
     ``token_models``: the member of each of ``tokens``, and ``logprobs`` of each, if the
-    client asked for them.
+    client asked for them. ``started``, ``first_token``: when it left the queue, and when its
+    first token was written, on the host's monotonic clock (0: not yet).
     """
 
     rid: str
@@ -224,6 +225,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True, tag="output"):
     spaces_between_special_tokens: bool
     no_stop_trim: bool
     logprobs: list[Logprob] | None = None
+    started: float = 0.0
+    first_token: float = 0.0
 
 
 class Text(msgspec.Struct, frozen=True, array_like=True, tag="text"):
@@ -244,6 +247,8 @@ class Text(msgspec.Struct, frozen=True, array_like=True, tag="text"):
     hand_overs: int
     token_models: list[int] | None = None
     logprobs: list[Logprob] | None = None
+    started: float = 0.0
+    first_token: float = 0.0
 
 
 class Controlled(msgspec.Struct, frozen=True, array_like=True, tag="controlled"):
@@ -256,6 +261,48 @@ class Controlled(msgspec.Struct, frozen=True, array_like=True, tag="controlled")
     busy: bool = False
 
 
+class Buckets(msgspec.Struct, frozen=True, array_like=True):
+    """A histogram: ``counts[i]`` observations of at most ``bounds[i]`` and above the bound before.
+
+    The last count is of those above all bounds; ``sum`` is of all observations.
+    """
+
+    bounds: tuple[float, ...]
+    counts: list[int]
+    sum: float
+
+
+class Counters(msgspec.Struct, frozen=True, array_like=True):
+    """What a member has done since it started, and what it holds now, for Prometheus.
+
+    ``waiting`` owned requests that have not started; ``ready`` visits that write here now;
+    ``blocked``: those without memory; ``parked`` visits that write elsewhere, with
+    ``parked_tokens`` in KV. ``written_tokens`` that its steps kept; ``throughput``: of the
+    last seconds, per second; ``admitted_tokens`` at first admissions, of which
+    ``cached_tokens`` were in the prefix cache; ``fed_tokens``: computed by steps.
+    ``hand_overs[a][b]``: of owned requests, from a to b. In seconds: ``threshold_wait`` from
+    ready to launch, ``steps[b]`` of at most b visits (and more than b/2), ``routing`` by hook,
+    ``delays`` of frames by link. ``log_lines_dropped``: nobody took them.
+    """
+
+    waiting: int
+    ready: int
+    blocked: int
+    parked: int
+    parked_tokens: int
+    written_tokens: int
+    throughput: float
+    admitted_tokens: int
+    cached_tokens: int
+    fed_tokens: int
+    hand_overs: dict[int, dict[int, int]]
+    threshold_wait: Buckets
+    steps: dict[int, Buckets]
+    routing: dict[str, Buckets]
+    delays: dict[str, Buckets]
+    log_lines_dropped: int
+
+
 class MemberState(msgspec.Struct, frozen=True, array_like=True, tag="member_state"):
     """What a member holds and has done, for operators and tests.
 
@@ -263,7 +310,7 @@ class MemberState(msgspec.Struct, frozen=True, array_like=True, tag="member_stat
     in force now; ``batches[b]``: steps of b visits so far; ``step_ms``: mean step time;
     ``expired_waits``: launches that only the maximum wait caused; ``evictions``: visits
     that lost their KV to an older one; ``stale``: late messages, ignored; ``dropped``:
-    bad frames by kind.
+    bad frames by kind. ``counters``: the rest, for Prometheus.
     """
 
     ticket: int
@@ -280,6 +327,7 @@ class MemberState(msgspec.Struct, frozen=True, array_like=True, tag="member_stat
     evictions: int
     stale: int
     dropped: dict[str, int]
+    counters: Counters | None = None
 
 
 class Admit(msgspec.Struct, frozen=True, array_like=True, tag="admit"):

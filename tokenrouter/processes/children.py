@@ -45,7 +45,7 @@ def run(spec: ChildSpec, config: Config, launch: Launch, parent: int) -> int:
 
     Whatever goes wrong is told to the supervisor and logged; nothing is raised.
     """
-    logs.set_up(spec.name, config.log_level)
+    logs.set_up(spec.name, config.log_level, config.log_format)
     link: ChildLink | None = None
     try:
         _become(spec.name, parent)

@@ -8,7 +8,8 @@ opens, forwards and closes, so the order on each link is the order of events.
 
 from __future__ import annotations
 
-from collections import deque
+import time
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 from tokenrouter.ipc.messages import (
@@ -48,6 +49,7 @@ class Home:
         decode: token ids to text, for stop strings.
         eager: open visits on every member of the route at once, so that they can compute
             the prompt early.
+        clock: seconds, monotonic on this host.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class Home:
         cached: Callable[[int], int],
         decode: Decode,
         eager: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._me, self._roster, self._post = me, roster, post
+        self._clock = clock
         self._cached, self._decode, self._eager = cached, decode, eager
         self._everyone = frozenset(range(len(roster.members)))
         self._owned: dict[int, Owned] = {}
@@ -71,6 +75,8 @@ class Home:
         self._counted = 0
         self.stale = 0
         """Messages of members that came too late: after an abort, or of an old epoch."""
+        self.hand_overs: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        """Those that were carried out, by the member that had control and the one that got it."""
 
     def __len__(self) -> int:
         """Requests owned, waiting ones included."""
@@ -78,6 +84,11 @@ class Home:
 
     def __contains__(self, uid: int) -> bool:
         return uid in self._owned
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have not started: live ones fill the pools."""
+        return len(self._waiting)
 
     @property
     def live(self) -> Live:
@@ -155,6 +166,7 @@ class Home:
 
     def _start(self, owned: Owned) -> None:
         self._owned[owned.uid] = owned
+        owned.started = self._clock()
         self._tokens += len(owned.tokens)
         self._count(owned, blocked=False)
         for member in owned.route.members if self._eager else (self._me,):
@@ -185,6 +197,8 @@ class Home:
         before = len(owned.tokens)
         owned.cut(message.start)
         finish = owned.append(sender, message.tokens, logprobs)
+        if not owned.first_token and message.tokens:
+            owned.first_token = self._clock()
         self._tokens += len(owned.tokens) - before
         owned.known[sender] = len(owned.tokens)
         if finish:
@@ -197,6 +211,7 @@ class Home:
             return
         if isinstance(message, HandOver):
             owned.hand_overs += 1
+            self.hand_overs[sender][message.to] += 1
             self._give_control(owned, message.to, message.payload)
         if owned.submit.stream and message.tokens:
             self._changed[owned.uid] = owned

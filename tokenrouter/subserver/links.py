@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from tokenrouter.ipc.messages import MemberState, Message, Output
+from tokenrouter.ipc.messages import Buckets, MemberState, Message, Output
 
 
 class Links(Protocol):
@@ -25,3 +25,6 @@ class Links(Protocol):
 
     def dropped(self) -> dict[str, int]:
         """Frames that were not applied, by kind."""
+
+    def delays(self) -> dict[str, Buckets]:
+        """Seconds from departure to receipt of frames, by the link they came on."""

@@ -41,6 +41,7 @@ from tokenrouter.subserver.home import Home
 from tokenrouter.subserver.links import Links
 from tokenrouter.subserver.memory import Memory
 from tokenrouter.subserver.routing import Router
+from tokenrouter.subserver.state import Parts, state
 from tokenrouter.subserver.stats import Stats
 from tokenrouter.subserver.visits import Event, Stepped, Visits
 
@@ -76,8 +77,8 @@ class Subserver:
         self.rules = rules
         self.visits = Visits(engine, Router(names, member), range(len(names)))
         self.memory = Memory(engine, self.visits)
-        self.home = Home(member, roster, self._post, self._cached, decode, eager)
-        self.stats = Stats()
+        self.home = Home(member, roster, self._post, self._cached, decode, eager, clock)
+        self.stats = Stats(clock())
         self._links = links
         self._clock = clock
         self._events: deque[tuple[int, Event]] = deque()
@@ -114,6 +115,7 @@ class Subserver:
         while not granted and (work := self._choose()):
             granted, starved = self.memory.secure(work)
             self._block(starved)
+        self.stats.launched(granted, self._clock())
         self.stats.expired_waits += self._overdue and bool(granted)
         self._idle = not granted
         self._flush()
@@ -124,7 +126,8 @@ class Subserver:
         signals = {signal.name: signal for visit, _ in work for signal in visit.signals}
         started = self._clock()
         batch = self.engine.step(work, tuple(signals.values()), self._stream)
-        self.stats.stepped(len(work), self._clock() - started)
+        ended = self._clock()
+        self.stats.stepped(len(work), ended - started, ended)
         for visit, n in work:
             visit.computed += n
         return batch
@@ -149,6 +152,7 @@ class Subserver:
             self._fail(visit.uid, visit.home, error)
             return
         kept = list(step.tokens[: decision.keep])
+        self.stats.written_tokens += len(kept)
         stays = decision.to == self.member
         # Its home ends a full request; meanwhile it must not run ahead past its memory.
         full = visit.length + len(kept) - visit.prompt_length >= visit.sampling.max_new_tokens
@@ -233,22 +237,8 @@ class Subserver:
         return clamp(self.rules.thresholds, self.home.live_requests)[self.member]
 
     def _state(self, ticket: int) -> MemberState:
-        return MemberState(
-            ticket=ticket,
-            member=self.member,
-            visits=len(self.visits),
-            requests=len(self.home),
-            live=self.home.live_requests,
-            threshold=self._threshold(),
-            free_tokens=self.engine.free_tokens(),
-            pool_tokens=self.engine.pool_tokens,
-            batches=dict(self.stats.batches),
-            step_ms=self.stats.step_ms,
-            expired_waits=self.stats.expired_waits,
-            evictions=self.memory.evictions,
-            stale=self.visits.stale + self.home.stale,
-            dropped=self._links.dropped(),
-        )
+        parts = Parts(self.member, self.engine, self.visits, self.memory, self.home, self.stats)
+        return state(ticket, parts, self._links, self._threshold(), self._clock())
 
     def _timeout(self) -> float | None:
         if not self._idle:

@@ -26,6 +26,9 @@ class Memory:
         self._engine = engine
         self._visits = visits
         self.evictions = 0
+        self.admitted_tokens = 0
+        """Tokens of visits when they first came in; ``cached_tokens`` of them were in KV."""
+        self.cached_tokens = 0
 
     def secure(self, work: Sequence[Work]) -> tuple[list[Work], list[Visit]]:
         """Make room for as much of ``work`` as the pool allows, oldest visit first.
@@ -72,6 +75,8 @@ class Memory:
                 visit.resident = True
                 if visit.cached is None:
                     visit.cached = visit.computed
+                    self.admitted_tokens += visit.length
+                    self.cached_tokens += visit.computed
             elif not self._evict_next(takeable):
                 return 0
         n = min(n, visit.pending)

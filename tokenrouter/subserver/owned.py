@@ -19,7 +19,7 @@ class Owned:
     ``known[m]``: how many of ``tokens`` member m has been told or wrote itself; members
     in it have an open visit. ``control``: the member that writes next, since ``epoch``
     hand-overs. ``empty_hand_overs``: those since the last token.
-    ``counted``: it is in the home's `Live`.
+    ``counted``: it is in the home's `Live`. ``started``, ``first_token``: as in `Output`.
     """
 
     def __init__(self, submit: Submit, rule: FinishRule, members: int) -> None:
@@ -36,6 +36,8 @@ class Owned:
         self.hand_overs = 0
         self.empty_hand_overs = 0
         self.counted = False
+        self.started = 0.0
+        self.first_token = 0.0
         self._rule = rule
         self._written = [0] * members
         self._sent = 0
@@ -90,4 +92,6 @@ class Owned:
             spaces_between_special_tokens=sampling.spaces_between_special_tokens,
             no_stop_trim=sampling.no_stop_trim,
             logprobs=None if sampling.logprobs is None else self.logprobs[sent:],
+            started=self.started,
+            first_token=self.first_token,
         )

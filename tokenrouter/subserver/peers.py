@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import zmq
 
 from tokenrouter.ipc.channels import Inbox, Outbox
-from tokenrouter.ipc.messages import FRONT_END, MemberState, Message, Output
+from tokenrouter.ipc.messages import FRONT_END, Buckets, MemberState, Message, Output
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.waiting import Waiter
 
@@ -71,6 +71,11 @@ class PeerLinks:
             for kind, count in inbox.dropped.items():
                 total[kind] = total.get(kind, 0) + count
         return total
+
+    def delays(self) -> dict[str, Buckets]:
+        """Seconds from departure to receipt of frames of peers and of the front end."""
+        peers, front_end = self._inboxes
+        return {"peer": peers.delays.snapshot(), "front_end": front_end.delays.snapshot()}
 
     def close(self) -> None:
         """Close every socket."""

@@ -7,12 +7,14 @@ request. An algorithm that raises or answers nonsense fails its own request only
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
 
 from tokenrouter.errors import RoutingError, TokenRouterError
+from tokenrouter.histogram import Histogram
 from tokenrouter.ipc.messages import Route
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
 from tokenrouter.schedulers.registry import create
@@ -22,6 +24,8 @@ from tokenrouter.subserver.engine import Visit
 MAX_PAYLOAD_BYTES = 64 * 1024
 KEPT_ALGORITHMS = 256
 """Distinct (algorithm, threshold, arguments) kept ready; others are made again."""
+HOOK_S = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""Bounds of the time in hooks."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +36,8 @@ class Router:
     def __init__(self, members: Sequence[str], me: int) -> None:
         self._members = tuple(members)
         self._me = me
+        self.seconds = {hook: Histogram(HOOK_S) for hook in ("start", "route", "receive")}
+        """Time in hooks that did not fail; ``send`` counts as part of ``route``."""
         self._scheduler = lru_cache(KEPT_ALGORITHMS)(self._create)
 
     def begin(self, visit: Visit) -> None:
@@ -41,6 +47,7 @@ class Router:
             RoutingError: the algorithm cannot be made or its ``start`` failed.
         """
         route = visit.route
+        began = time.perf_counter()
         try:
             key = msgspec.msgpack.encode((route.algorithm, route.router_threshold, route.args))
             visit.scheduler = self._scheduler(key)
@@ -51,6 +58,7 @@ class Router:
             visit.request.state = visit.scheduler.start(visit.request)
         except Exception as error:
             raise self._broken(visit, "start", error) from error
+        self.seconds["start"].observe(time.perf_counter() - began)
 
     def decide(self, visit: Visit, step: Step) -> tuple[Decision, bytes]:
         """What the algorithm wants after ``step``, checked, and the payload it sends.
@@ -58,6 +66,7 @@ class Router:
         Raises:
             RoutingError: it raised, or its answer is impossible.
         """
+        began = time.perf_counter()
         try:
             decision = visit.scheduler.route(visit.request, step)
             payload = b""
@@ -65,6 +74,7 @@ class Router:
                 payload = visit.scheduler.send(visit.request, step, decision)
         except Exception as error:
             raise self._broken(visit, "route", error) from error
+        self.seconds["route"].observe(time.perf_counter() - began)
         self._check(visit.route, step, decision, payload)
         return decision, payload
 
@@ -74,10 +84,12 @@ class Router:
         Raises:
             RoutingError: the hook raised.
         """
+        began = time.perf_counter()
         try:
             visit.scheduler.receive(visit.request, payload)
         except Exception as error:
             raise self._broken(visit, "receive", error) from error
+        self.seconds["receive"].observe(time.perf_counter() - began)
 
     def _create(self, key: bytes) -> RoutingScheduler:
         name, threshold, args = msgspec.msgpack.decode(key)

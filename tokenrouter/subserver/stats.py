@@ -1,24 +1,66 @@
-"""What a loop counts of itself, for `MemberState`."""
+"""What a loop counts of itself, for `MemberState`. Each call costs microseconds.
+
+Times are the loop's clock, in seconds.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+
+from tokenrouter.histogram import Histogram
+from tokenrouter.ipc.messages import Buckets
+from tokenrouter.subserver.engine import Work
+
+WAIT_S = (1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Bounds of the wait for a threshold."""
+STEP_S = (1e-3, 2e-3, 4e-3, 6e-3, 8e-3, 1e-2, 1.5e-2, 2e-2, 3e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 5.0)
+"""Bounds of the time of a step."""
+MARK_S = 2.0
+"""Throughput is told of this long at least, and twice as long at most while steps go on."""
 
 
 class Stats:
-    """Steps and launches since the member started."""
+    """Steps, launches and tokens since the member started, at ``now``."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
         self.batches: Counter[int] = Counter()
         self.longest_step = 0.0
         self.expired_waits = 0
+        self.fed_tokens = 0
+        self.written_tokens = 0
+        self.threshold_wait = Histogram(WAIT_S)
+        self._steps: dict[int, Histogram] = {}
         self._seconds = 0.0
+        self._marks = [(now, 0)] * 2
 
-    def stepped(self, batch: int, seconds: float) -> None:
+    def launched(self, work: Sequence[Work], now: float) -> None:
+        """A step begins, for visits that have waited for it since they were ready."""
+        for visit, n in work:
+            self.fed_tokens += n
+            if visit.control and visit.pending == n:
+                self.threshold_wait.observe(now - visit.ready_since)
+
+    def stepped(self, batch: int, seconds: float, now: float) -> None:
         """A step of ``batch`` visits took ``seconds``."""
         self.batches[batch] += 1
         self.longest_step = max(self.longest_step, seconds)
         self._seconds += seconds
+        size = 1 << (batch - 1).bit_length()
+        if size not in self._steps:
+            self._steps[size] = Histogram(STEP_S)
+        self._steps[size].observe(seconds)
+        if now - self._marks[1][0] >= MARK_S:
+            self._marks = [self._marks[1], (now, self.written_tokens)]
+
+    def throughput(self, now: float) -> float:
+        """Tokens written per second, lately; falls towards 0 where nothing is written."""
+        since, before = self._marks[0]
+        return (self.written_tokens - before) / max(now - since, MARK_S)
+
+    def steps(self) -> dict[int, Buckets]:
+        """Times of steps by batch size: key b is of sizes up to b, and above b / 2."""
+        return {size: times.snapshot() for size, times in self._steps.items()}
 
     @property
     def step_ms(self) -> float:

@@ -1,0 +1,75 @@
+"""``GET /metrics``: what every process counts, as Prometheus reads it.
+
+Members count in plain Python and answer `Inspect` with their numbers; the front end adds
+its own (`traffic.py`). Counters start again at 0 when their process does, as Prometheus
+expects. A member that does not answer within a second has ``up`` 0 and no other series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from fastapi import Request, Response
+from prometheus_client import exposition
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from tokenrouter.config import FRONT_END_NAME, Config
+from tokenrouter.frontend.families import Families
+from tokenrouter.frontend.member_metrics import member_metrics
+from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.frontend.traffic_metrics import traffic_metrics
+from tokenrouter.ipc.messages import MemberState
+from tokenrouter.processes import logs
+
+TIMEOUT_S = 1.0
+"""How long a scrape waits for the members."""
+UP = "1 if the process answers, 0 if not."
+DROPPED = "Log lines that stderr did not take."
+
+
+class Metrics:
+    """The endpoint."""
+
+    def __init__(self, config: Config, manager: RoutedTokenizerManager) -> None:
+        self._config, self._manager = config, manager
+
+    async def respond(self, client: Request) -> Response:
+        """Every metric, in the text format that the client accepts."""
+        states = await self._manager.inspector.ask(TIMEOUT_S)
+        running = len(self._manager.rid_to_state)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(
+            _Snapshot(
+                (
+                    *_processes(self._config, states),
+                    *member_metrics(self._config, states),
+                    *traffic_metrics(self._config, self._manager.traffic, running),
+                )
+            )
+        )
+        encode, content_type = exposition.choose_encoder(client.headers.get("accept", ""))
+        return Response(encode(registry), media_type=content_type)
+
+
+class _Snapshot(Collector):
+    """Metrics collected already."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them."""
+        return iter(self._metrics)
+
+
+def _processes(config: Config, states: Sequence[MemberState | None]) -> Families:
+    families = Families("process")
+    for name, state in zip(config.names, states, strict=True):
+        families.gauge("up", UP, (name,), float(state is not None))
+        if state is not None and state.counters is not None:
+            dropped = state.counters.log_lines_dropped
+            families.counter("log_lines_dropped", DROPPED, (name,), dropped)
+    families.gauge("up", UP, (FRONT_END_NAME,), 1.0)
+    families.counter("log_lines_dropped", DROPPED, (FRONT_END_NAME,), logs.dropped_lines())
+    return families
