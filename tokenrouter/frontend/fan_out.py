@@ -44,16 +44,14 @@ class FanOut:
         Raises:
             MemberDeadError: the home has stopped reading.
         """
-        uid = next(self._uids)
         outbox = self._outboxes[route.home]
+        if outbox.full:  # nothing of this request may wait here
+            raise MemberDeadError(
+                f"a model has stopped answering (link to {outbox.address} is full); try later"
+            )
+        uid = next(self._uids)
         outbox.post(Submit(uid, rid, list(prompt), sampling, route, stream))
-        try:
-            outbox.flush()
-        except ChannelError as error:
-            # What was posted waits in the outbox: should the member read again, it finds
-            # the request and its end in one frame.
-            outbox.post(Abort(uid))
-            raise MemberDeadError(f"a model has stopped answering ({error}); try later") from error
+        outbox.flush()
         return uid
 
     def abort(self, uid: int, home: int) -> None:
@@ -61,8 +59,9 @@ class FanOut:
         self._tell(home, Abort(uid))
 
     def inspect(self, member: int, ticket: int) -> None:
-        """Ask a member for its state; one that does not read does not answer."""
-        self._tell(member, Inspect(ticket))
+        """Ask a member for its state; one that does not read is not asked."""
+        if not self._outboxes[member].full:
+            self._tell(member, Inspect(ticket))
 
     def close(self) -> None:
         """Close every link."""

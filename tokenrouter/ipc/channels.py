@@ -53,6 +53,11 @@ class Outbox:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(address)
 
+    @property
+    def full(self) -> bool:
+        """Whether the receiver has stopped reading for so long that `flush` would fail."""
+        return not self._socket.poll(0, zmq.POLLOUT)
+
     def post(self, message: Message) -> None:
         """Add to the frame that the next `flush` sends.
 
