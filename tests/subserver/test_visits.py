@@ -14,6 +14,7 @@ from tokenrouter.subserver.visits import Stepped, Visits
 
 HOME = 1
 PROMPT = [11, 12, 13, 14]
+EOS_IDS = [(199,), (198, 197), (196,)]
 
 
 def opened(
@@ -22,7 +23,7 @@ def opened(
     """A table with request 7 open, resident, and its prompt in KV."""
     engine = FakeEngine()
     names = [f"m{i}" for i in range(members)]
-    visits = Visits(engine, Router(names, 0), range(members))
+    visits = Visits(engine, Router(names, 0), EOS_IDS[:members])
     visits.apply(HOME, Open(7, PROMPT, GREEDY, to or route(), eager), 1.0)
     visit = visits.get(7)
     assert visit is not None
@@ -144,7 +145,7 @@ def test_events_for_visits_that_are_gone_are_counted():
 
 
 def test_a_visit_whose_algorithm_cannot_be_made_is_not_there():
-    visits = Visits(FakeEngine(), Router(["a", "b"], 0), range(2))
+    visits = Visits(FakeEngine(), Router(["a", "b"], 0), EOS_IDS[:2])
     with pytest.raises(RoutingError):
         visits.apply(HOME, Open(7, PROMPT, GREEDY, route(algorithm="nosuch"), False), 1.0)
     arrive(visits, 4, [])

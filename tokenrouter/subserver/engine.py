@@ -27,6 +27,10 @@ class Visit:
     ``blocked``: it has control, but there was no memory when it last asked, after
     ``starved_at`` departures (`memory.py`). ``handle`` belongs
     to the engine; ``scheduler`` and ``request`` are the algorithm and what it sees.
+
+    ``cuts``: each position from which tokens were replaced, in order, so that whoever
+    follows ``tokens`` need not compare them (`Seen`). ``eos_ids``: of every member of the
+    route. ``draws``: source of the draws of a request with a sampling seed.
     """
 
     uid: int
@@ -46,6 +50,9 @@ class Visit:
     epoch: int = 0
     ready_since: float = 0.0
     handle: Any = None
+    cuts: list[int] = field(default_factory=list)
+    eos_ids: tuple[int, ...] = ()
+    draws: Request | None = None
     scheduler: RoutingScheduler = field(init=False, repr=False)
     request: Request = field(init=False, repr=False)
     signals: tuple[Signal, ...] = ()
@@ -59,6 +66,25 @@ class Visit:
     def pending(self) -> int:
         """Tokens known and not yet in KV."""
         return len(self.tokens) - self.computed
+
+    @property
+    def written(self) -> int:
+        """Output tokens known."""
+        return len(self.tokens) - self.prompt_length
+
+
+@dataclass(slots=True)
+class Seen:
+    """How much of a visit's tokens its follower has seen: an engine's penalties, a grammar."""
+
+    length: int = 0
+    cuts: int = 0
+
+    def news(self, visit: Visit) -> tuple[int, list[int]]:
+        """How many of the tokens seen still stand, and the tokens after those."""
+        stands = min((self.length, *visit.cuts[self.cuts :]))
+        self.length, self.cuts = len(visit.tokens), len(visit.cuts)
+        return stands, visit.tokens[stands:]
 
 
 Work = tuple[Visit, int]

@@ -75,7 +75,8 @@ class Subserver:
         self.member = member
         self.engine = engine
         self.rules = rules
-        self.visits = Visits(engine, Router(names, member), range(len(names)))
+        eos_ids = [each.eos_ids for each in roster.members]
+        self.visits = Visits(engine, Router(names, member), eos_ids)
         self.memory = Memory(engine, self.visits)
         self.home = Home(member, roster, self._post, self._cached, decode, eager, clock)
         self.stats = Stats(clock())

@@ -7,7 +7,8 @@ the same events to the same table gives the same batches, on every rank of a mem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenrouter.errors import RoutingError
@@ -32,14 +33,15 @@ class Visits:
     """Visits by uid.
 
     Args:
-        everyone: the members of the deployment; a visit of a request that may visit them
+        eos_ids: of each member of the deployment. A visit of a request that may visit them
             all is ``counted``.
     """
 
-    def __init__(self, engine: Engine, router: Router, everyone: Sequence[int]) -> None:
+    def __init__(self, engine: Engine, router: Router, eos_ids: Sequence[Collection[int]]) -> None:
         self._engine = engine
         self.router = router
-        self._everyone = frozenset(everyone)
+        self._eos_ids = eos_ids
+        self._everyone = frozenset(range(len(eos_ids)))
         self._visits: dict[int, Visit] = {}
         self.departures = 0
         """Visits that have ended: each may have made room for a blocked one."""
@@ -85,8 +87,11 @@ class Visits:
             route=event.route,
             counted=self._everyone.issubset(event.route.members),
             eager=event.eager,
+            eos_ids=tuple(sorted({e for m in event.route.members for e in self._eos_ids[m]})),
         )
         self.router.begin(visit)
+        if (seed := event.sampling.seed) is not None:
+            visit.draws = dataclasses.replace(visit.request, seed=seed, state=None)
         self._visits[event.uid] = visit
 
     def _arrive(self, visit: Visit, event: HandOver, now: float) -> None:
@@ -95,7 +100,9 @@ class Visits:
                 f"request {visit.uid}: tokens {visit.length}..{event.start - 1} never arrived"
             )
         self._cut(visit, event.start)
-        del visit.tokens[event.start :]
+        if event.start < visit.length:
+            del visit.tokens[event.start :]
+            visit.cuts.append(event.start)
         visit.tokens.extend(event.tokens)
         # The last token is fed again if its logits are gone: something must be sampled.
         self._cut(visit, visit.length - 1)

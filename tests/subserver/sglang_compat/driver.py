@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from tests.subserver.sglang_compat.tiny_models import EOS
 from tokenrouter.ipc.messages import Route, Sampling
+from tokenrouter.schedulers.base import Request
 from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import Engine, StepBatch, Visit, Work
 
 GREEDY = Sampling(max_new_tokens=64, temperature=0.0)
+EOS_IDS = (EOS, 7)
+"""Of the members of a route; the second is not this engine's own."""
 
 
 class Driver:
@@ -20,7 +24,9 @@ class Driver:
         self.visits: list[Visit] = []
         self._uids = itertools.count()
 
-    def visit(self, tokens: Sequence[int], sampling: Sampling = GREEDY) -> Visit:
+    def visit(
+        self, tokens: Sequence[int], sampling: Sampling = GREEDY, sample: int = 0, member: int = 0
+    ) -> Visit:
         visit = Visit(
             uid=next(self._uids),
             home=0,
@@ -30,7 +36,10 @@ class Driver:
             route=Route("single", (0,), 0),
             counted=True,
             eager=False,
+            eos_ids=EOS_IDS,
         )
+        if sampling.seed is not None:
+            visit.draws = Request(visit.tokens, len(tokens), member, sampling.seed, sample)
         self.visits.append(visit)
         return visit
 
@@ -63,6 +72,14 @@ class Driver:
     def truncate(self, visit: Visit, length: int) -> None:
         self.engine.truncate(visit, length)
         visit.computed = length
+
+    def cut(self, visit: Visit, length: int) -> None:
+        """Tokens from ``length`` on were taken back, as a hand-over can."""
+        if visit.computed > length - 1:
+            self.truncate(visit, length - 1)
+        if length < visit.length:
+            del visit.tokens[length:]
+            visit.cuts.append(length)
 
     def release(self, visit: Visit) -> None:
         self.engine.release(visit)

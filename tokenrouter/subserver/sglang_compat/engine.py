@@ -22,8 +22,11 @@ from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, noth
 from tokenrouter.subserver.sglang_compat import signals as signal_values
 from tokenrouter.subserver.sglang_compat.batch import build_batch
 from tokenrouter.subserver.sglang_compat.digest import BatchDigest
+from tokenrouter.subserver.sglang_compat.logprobs import Report
 from tokenrouter.subserver.sglang_compat.pools import Pools
+from tokenrouter.subserver.sglang_compat.rules import Asking, adjust
 from tokenrouter.subserver.sglang_compat.sampling import GREEDY, row_sampling
+from tokenrouter.subserver.sglang_compat.seeded import draw_seeded, is_seeded
 from tokenrouter.subserver.sglang_compat.vocabulary import eos_ids, fingerprint
 
 
@@ -45,7 +48,6 @@ class SGLangEngine:
         self.vocab_size: int = scheduler.model_config.vocab_size
         self.eos_ids = eos_ids(scheduler.model_config, scheduler.tokenizer)
         self.tokenizer_fingerprint = fingerprint(scheduler.tokenizer)
-        self._vocabulary = self.vocab_size
         self._digest = BatchDigest()
         # A CPU has computed everything by the time a call returns.
         self._synchronous = self._pools.rows.device == "cpu"
@@ -55,7 +57,7 @@ class SGLangEngine:
 
         For members whose logits are padded beyond the smallest vocabulary of a deployment.
         """
-        self._vocabulary = min(size, self.vocab_size)
+        self._pools.vocabulary = min(size, self.vocab_size)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens included, as SGLang reads it for stop strings."""
@@ -81,17 +83,29 @@ class SGLangEngine:
             TokenRouterError: the pool has no room (nothing has changed), or the work feeds
                 tokens that are not there.
         """
-        # What a row draws while it has tokens left to feed does not count: the cheapest way.
-        draws = tuple(visit.handle.draw if visit.pending == n else GREEDY for visit, n in work)
-        sampling = row_sampling(draws, self.vocab_size, self._pools.rows.device)
+        asking = _asking(work)
+        seeded = [(row, visit) for row, visit in asking if is_seeded(visit)]
+        # What a row draws while it has tokens left to feed does not count, nor what SGLang draws
+        # for one with a seed: the cheapest way.
+        draws = [visit.handle.draw if visit.pending == n else GREEDY for visit, n in work]
+        for row, _ in seeded:
+            draws[row] = GREEDY
+        sampling = row_sampling(tuple(draws), self.vocab_size, self._pools.rows.device)
         batch, output = self._forward(work, sampling.info, meanwhile)
-        output.next_token_logits = output.next_token_logits[:, : self._vocabulary].contiguous()
-        # Before sampling, which overwrites the logits.
-        blocks = signal_values.columns(output.next_token_logits, signals)
+        logits = output.next_token_logits[:, : self._pools.vocabulary].contiguous()
+        output.next_token_logits = logits
+        # All before sampling, which overwrites the logits.
+        blocks = signal_values.columns(logits, signals)
+        adjust(logits, asking)
+        drawn = draw_seeded(logits, seeded)
+        report = Report(logits, asking)
         tokens = self._sample(output, batch, sampling.greedy)
+        if drawn is not None:
+            tokens[drawn.rows] = drawn.tokens
         if not self._synchronous:
             meanwhile()
-        return StepBatch(*signal_values.fetch(tokens, signals, blocks))
+        ids, values = signal_values.fetch(tokens, signals, blocks)
+        return StepBatch(ids, values, report.of(tokens))
 
     @torch.no_grad()
     def replay(self, work: Sequence[Work]) -> None:
@@ -156,3 +170,12 @@ class SGLangEngine:
             TokenRouterError: something leaked or was freed twice.
         """
         self._pools.check()
+
+
+def _asking(work: Sequence[Work]) -> Asking:
+    """Rows that draw a token by more rules than temperature and limits."""
+    return [
+        (row, visit)
+        for row, (visit, n) in enumerate(work)
+        if visit.handle.rules is not None and visit.pending == n
+    ]

@@ -14,12 +14,15 @@ from sglang.srt.managers.scheduler import Scheduler
 
 from tokenrouter.errors import TokenRouterError
 from tokenrouter.subserver.engine import Visit
+from tokenrouter.subserver.sglang_compat.rules import Rules, asked
 from tokenrouter.subserver.sglang_compat.sampling import Draw, draw_of
 
 
 @dataclass(slots=True)
 class Residence:
     """What a resident visit holds (its ``handle``), and how its tokens are drawn.
+
+    ``rules``: what it asks of its draws beyond ``draw``, if anything.
 
     ``row`` of the request-to-token table; its first ``shared`` KV slots belong to the
     cache, which keeps them as long as ``node`` is locked; the rest are the visit's own.
@@ -29,16 +32,21 @@ class Residence:
     shared: int
     node: Any
     draw: Draw
+    rules: Rules | None
 
 
 class Pools:
-    """``rows`` is SGLang's request-to-token table, ``size`` the KV slots there are."""
+    """``rows`` is SGLang's request-to-token table, ``size`` the KV slots there are.
+
+    ``vocabulary``: ids from here on are never written.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.rows = scheduler.req_to_token_pool
         self.size: int = scheduler.max_total_num_tokens
         self._slots = scheduler.token_to_kv_pool_allocator
         self._cache = scheduler.tree_cache
+        self.vocabulary: int = scheduler.model_config.vocab_size
 
     def free(self) -> int:
         """KV slots unused, or cached and held by nobody."""
@@ -70,8 +78,9 @@ class Pools:
         prefix = match.device_indices
         self._cache.inc_lock_ref(match.last_device_node)
         self.rows.write((rows[0], slice(0, len(prefix))), prefix.to(torch.int32))
+        rules = Rules(visit, self.vocabulary) if asked(visit.sampling) else None
         visit.handle = Residence(
-            rows[0], len(prefix), match.last_device_node, draw_of(visit.sampling)
+            rows[0], len(prefix), match.last_device_node, draw_of(visit.sampling), rules
         )
         visit.computed = len(prefix)
         return True

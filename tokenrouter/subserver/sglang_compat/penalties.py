@@ -1,0 +1,97 @@
+"""What penalties must remember of one visit: which tokens it holds, and how often it wrote each.
+
+Used by `rules.py`. Kept as columns, so that a step concatenates them and never loops over tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy
+import numpy.typing
+
+from tokenrouter.ipc.messages import Sampling
+from tokenrouter.subserver.engine import Seen, Visit
+
+FIRST_ROOM = 64
+
+Ids = numpy.typing.NDArray[numpy.int64]
+Floats = numpy.typing.NDArray[numpy.float32]
+
+
+class Penalty(NamedTuple):
+    """How the logits x of distinct tokens change: ``x > 0 ? x / divide : x * divide``,
+    then ``- subtract``.
+    """
+
+    ids: Ids
+    divide: Floats
+    subtract: Floats
+
+
+class Penalties:
+    """Of one visit, as SGLang's (frequency, presence; over output) and Hugging Face's
+    (repetition; over prompt and output).
+
+    SGLang 0.5.1 takes a repetition penalty and ignores it. All three together: repetition
+    first, as vLLM does. Ids from ``vocabulary`` on have no logits and are left out.
+    """
+
+    def __init__(self, visit: Visit, vocabulary: int) -> None:
+        sampling = visit.sampling
+        self._frequency = sampling.frequency_penalty
+        self._presence = sampling.presence_penalty
+        self._repetition = sampling.repetition_penalty
+        self._vocabulary = vocabulary
+        self._seen = Seen(visit.prompt_length, len(visit.cuts))
+        self._output: list[int] = []
+        prompt: Ids = numpy.zeros(0, numpy.int64)
+        if self._repetition != 1:
+            prompt = numpy.unique(numpy.array(visit.tokens[: visit.prompt_length], numpy.int64))
+            prompt = prompt[prompt < vocabulary]
+        self._of_prompt = len(prompt)
+        self._place: dict[int, int] = dict(zip(prompt.tolist(), range(len(prompt)), strict=True))
+        self._ids: Ids = numpy.concatenate((prompt, numpy.zeros(FIRST_ROOM, numpy.int64)))
+        self._counts: Floats = numpy.zeros(len(self._ids), numpy.float32)
+
+    @staticmethod
+    def asked(sampling: Sampling) -> bool:
+        """Whether ``sampling`` has any."""
+        return (
+            sampling.frequency_penalty != 0
+            or sampling.presence_penalty != 0
+            or sampling.repetition_penalty != 1
+        )
+
+    def of(self, visit: Visit) -> Penalty:
+        """What to do with the next logits; looks at tokens that are new since the last call."""
+        self._follow(visit)
+        used = len(self._place)
+        ids, counts = self._ids[:used], self._counts[:used]
+        written = counts > 0
+        held = written.copy()
+        held[: self._of_prompt] = True
+        divide = numpy.where(held, self._repetition, 1.0).astype(numpy.float32)
+        subtract = self._frequency * counts + self._presence * written
+        return Penalty(ids, divide, subtract.astype(numpy.float32))
+
+    def _follow(self, visit: Visit) -> None:
+        stands, fresh = self._seen.news(visit)
+        kept = stands - visit.prompt_length
+        self._count(self._output[kept:], -1)
+        self._output[kept:] = fresh
+        self._count(fresh, 1)
+
+    def _count(self, tokens: Sequence[int], change: int) -> None:
+        for token in tokens:
+            if token < self._vocabulary:
+                self._counts[self._place_of(token)] += change
+
+    def _place_of(self, token: int) -> int:
+        place = self._place.setdefault(token, len(self._place))
+        if place == len(self._ids):
+            self._ids = numpy.concatenate((self._ids, numpy.zeros_like(self._ids)))
+            self._counts = numpy.concatenate((self._counts, numpy.zeros_like(self._counts)))
+        self._ids[place] = token
+        return place

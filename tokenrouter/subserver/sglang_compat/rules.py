@@ -1,0 +1,81 @@
+"""What one visit asks of its draws beyond temperature and limits, and how logits are adjusted.
+
+Made by `pools.py` when a visit becomes resident, applied by `engine.py` to the rows of a batch
+that ask: a batch without such rows never comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import numpy.typing
+import torch
+
+from tokenrouter.ipc.messages import Sampling
+from tokenrouter.subserver.engine import Visit
+from tokenrouter.subserver.sglang_compat.penalties import Penalties
+
+Asking = Sequence[tuple[int, Visit]]
+"""Rows of a batch whose visit has `Rules`, ascending."""
+
+
+class Rules:
+    """Of one resident visit; lost when it is evicted, and made again from its tokens."""
+
+    def __init__(self, visit: Visit, vocabulary: int) -> None:
+        sampling = visit.sampling
+        self.penalties = Penalties(visit, vocabulary) if Penalties.asked(sampling) else None
+        self.bias = {i: bias for i, bias in sampling.logit_bias.items() if i < vocabulary}
+        ends = {*visit.eos_ids, *sampling.stop_token_ids}
+        self._ends = sorted(end for end in ends if end < vocabulary)
+        self._shortest = sampling.min_new_tokens
+
+    def forbidden(self, visit: Visit) -> list[int]:
+        """Ids that would end the output before it may."""
+        return self._ends if visit.written < self._shortest else []
+
+
+def asked(sampling: Sampling) -> bool:
+    """Whether a visit needs `Rules`."""
+    return (
+        Penalties.asked(sampling)
+        or bool(sampling.logit_bias)
+        or sampling.min_new_tokens > 0
+        or sampling.logprobs is not None
+        or sampling.seed is not None
+    )
+
+
+def adjust(logits: torch.Tensor, asking: Asking) -> None:
+    """Penalties, ends that come too early, and bias, in place, in SGLang's order.
+
+    ``logits``: raw, ``[rows, vocabulary]``, float32.
+    """
+    rules = [(row, visit, visit.handle.rules) for row, visit in asking]
+    penalties = [(row, each.penalties.of(visit)) for row, visit, each in rules if each.penalties]
+    if penalties:
+        where = _places(logits, [(row, penalty.ids) for row, penalty in penalties])
+        divide = _column(logits, [penalty.divide for _, penalty in penalties])
+        subtract = _column(logits, [penalty.subtract for _, penalty in penalties])
+        old = logits[where]
+        logits[where] = torch.where(old > 0, old / divide, old * divide) - subtract
+    if early := [(row, ends) for row, visit, each in rules if (ends := each.forbidden(visit))]:
+        logits[_places(logits, early)] = -torch.inf
+    if biased := [(row, each.bias) for row, _, each in rules if each.bias]:
+        where = _places(logits, [(row, list(bias)) for row, bias in biased])
+        logits[where] += _column(logits, [list(bias.values()) for _, bias in biased])
+
+
+def _places(logits: torch.Tensor, rows: Sequence[tuple[int, Any]]) -> tuple[torch.Tensor, ...]:
+    """Index of (row, id) for the ids of each row."""
+    counts = [len(ids) for _, ids in rows]
+    flat = numpy.concatenate([numpy.asarray(ids, numpy.int64) for _, ids in rows])
+    of_row = numpy.repeat([row for row, _ in rows], counts)
+    return tuple(torch.from_numpy(numpy.stack((of_row, flat))).to(logits.device))
+
+
+def _column(logits: torch.Tensor, parts: Sequence[Any]) -> torch.Tensor:
+    flat = numpy.concatenate([numpy.asarray(part, numpy.float32) for part in parts])
+    return torch.from_numpy(flat).to(logits.device)

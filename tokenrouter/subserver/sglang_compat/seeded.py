@@ -1,0 +1,76 @@
+"""Draws of requests with a seed: a function of the request and the position, not of the batch.
+
+Used by `engine.py`. Where SGLang draws from its generator, whose state depends on every batch
+before, this inverts the same distribution's cumulative function at a uniform number that the
+visit gives (`Visit.draws`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from sglang.srt.sampling.sampling_params import TOP_K_ALL
+
+from tokenrouter.errors import TokenRouterError
+from tokenrouter.subserver.engine import Visit
+from tokenrouter.subserver.sglang_compat.rules import Asking
+from tokenrouter.subserver.sglang_compat.sampling import GREEDY, Draw
+
+
+class Drawn(NamedTuple):
+    """``tokens[i]`` (int64) is drawn for the row ``rows[i]`` of the batch."""
+
+    rows: torch.Tensor
+    tokens: torch.Tensor
+
+
+def is_seeded(visit: Visit) -> bool:
+    """Whether the tokens of a resident visit are drawn here."""
+    return visit.draws is not None and visit.handle.draw != GREEDY
+
+
+def draw_seeded(logits: torch.Tensor, seeded: Asking) -> Drawn | None:
+    """Tokens of the rows in ``seeded``, from adjusted logits ``[rows, vocabulary]``."""
+    if not seeded:
+        return None
+    rows = torch.tensor([row for row, _ in seeded], device=logits.device)
+    uniforms = [_uniform(visit) for _, visit in seeded]
+    return Drawn(rows, invert(logits[rows], [visit.handle.draw for _, visit in seeded], uniforms))
+
+
+def _uniform(visit: Visit) -> float:
+    """Of this member and position; algorithms use the streams from 0 on."""
+    if visit.draws is None:
+        raise TokenRouterError(f"request {visit.uid} has no seed")
+    return visit.draws.draw(stream=-1 - visit.draws.member)
+
+
+def invert(logits: torch.Tensor, draws: Sequence[Draw], uniforms: Sequence[float]) -> torch.Tensor:
+    """The token at which each row's cumulative probability passes its uniform number.
+
+    Limits are applied as SGLang's PyTorch sampler does. Probabilities add up in the order of
+    ids, not of their size, so that float noise cannot exchange two likely tokens.
+    """
+    column = torch.tensor(draws, dtype=torch.float64, device=logits.device)
+    temperature, top_p, top_k, min_p = column.float().unsqueeze(2).unbind(1)
+    probabilities = torch.softmax(logits / temperature, dim=-1)
+    if any(draw[1:] != (1.0, TOP_K_ALL, 0.0) for draw in draws):
+        probabilities = _limited(probabilities, top_p, top_k, min_p)
+    cumulative = probabilities.double().cumsum(dim=-1)
+    total = cumulative[:, -1:]
+    target = torch.tensor(uniforms, dtype=torch.float64, device=logits.device).unsqueeze(1) * total
+    # Below the total, where rounding reached it: the search must end at a possible token.
+    target = target.minimum(torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, target, right=True).squeeze(1)
+
+
+def _limited(
+    probabilities: torch.Tensor, top_p: torch.Tensor, top_k: torch.Tensor, min_p: torch.Tensor
+) -> torch.Tensor:
+    ordered, ids = probabilities.sort(dim=-1, descending=True, stable=True)
+    places = torch.arange(ordered.shape[-1], device=ordered.device)
+    kept = (places < top_k) & (ordered.cumsum(dim=-1) - ordered <= top_p)
+    kept &= ordered >= ordered[:, :1] * min_p
+    return torch.zeros_like(ordered).scatter(1, ids, ordered.where(kept, 0.0))
