@@ -218,6 +218,18 @@ def test_both_ways_to_call_it() -> None:
     assert result.stderr == "tokenrouter: error: --model: wants NAME=PATH, got 'one'\n"
 
 
+def test_the_package_itself_loads_nothing() -> None:
+    script = (
+        "import sys; before = set(sys.modules); import tokenrouter;"
+        "heavy = ('pydantic', 'httpx', 'typer', 'yaml', 'msgspec');"
+        "print([m for m in heavy if m in sys.modules and m not in before]);"
+        "tokenrouter.Engine;"
+        "print([m for m in ('torch', 'sglang', 'numpy', 'zmq') if m in sys.modules])"
+    )
+    lines = subprocess.check_output([sys.executable, "-c", script], text=True).splitlines()
+    assert lines == ["[]", "[]"]
+
+
 def test_it_starts_without_what_it_does_not_need() -> None:
     script = (
         "import sys, tokenrouter.cli;"

@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 FRONT_END_NAME = "front-end"
 DETOKENIZER_NAME = "detokenizer"
+UNIX_HOST = "unix"
+"""The host that stands for ``http.sock`` in the deployment's private directory."""
 DEMO_CONFIG = Path(__file__).parent / "demo" / "demo.yaml"
 """The configuration of the embedded pair."""
 
@@ -62,7 +64,7 @@ class Config(BaseModel):
     prefill: Literal["lazy", "eager"] = "lazy"
     """``eager``: every member computes a prompt at once, before control reaches it."""
     host: str = "127.0.0.1"
-    """Address the HTTP server binds."""
+    """Address the HTTP server binds; ``unix``: the socket http.sock in its private directory."""
     port: int = Field(30000, ge=0, le=65535)
     """TCP port of the HTTP server; 0: a free one."""
     models: tuple[ModelConfig, ...]
@@ -152,18 +154,21 @@ def load(
     path: Path | None = None,
     overrides: Layer | Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Config:
     """The configuration of file ``path``, changed by the environment, then by ``overrides``.
 
     Args:
         path: a YAML file; None: everything comes from the other two.
-        overrides: flags, as `sources.apply` takes them.
+        overrides: flags, as `sources.apply` takes them; or a list of models instead of the
+            file's.
         environment: default: this process's.
+        defaults: other than the fields', where nobody says anything.
 
     Raises:
         ConfigError: it cannot be served; every problem names the field and the remedy.
     """
-    reading = read(path, overrides, environment)
+    reading = read(path, overrides, environment, defaults)
     for warning in reading.warnings:
         logger.warning("%s", warning)
     return reading.config
@@ -173,10 +178,12 @@ def read(
     path: Path | None = None,
     overrides: Layer | Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Reading:
     """As `load`, with what there is to say of the configuration."""
     flags = overrides if isinstance(overrides, Layer) else Layer(overrides or {})
-    settings = _gathered(path, flags, os.environ if environment is None else environment)
+    variables = os.environ if environment is None else environment
+    settings = _gathered(path, flags, variables, defaults or {})
     problems: list[str] = []
     config = _validated(settings.values, problems)
     warnings = preflight.check(config, problems) if config is not None else []
@@ -187,13 +194,18 @@ def read(
     return Reading(config, settings.origins, tuple(warnings))
 
 
-def _gathered(path: Path | None, flags: Layer, variables: Mapping[str, str]) -> Layer:
+def _gathered(
+    path: Path | None, flags: Layer, variables: Mapping[str, str], defaults: Mapping[str, Any]
+) -> Layer:
     """The settings of all sources, each in its place."""
     problems: list[str] = []
-    settings = sources.read_file(path) if path else Layer()
     of_models = Layer()
+    settings = sources.read_file(path) if path else Layer()
+    settings = Layer({**defaults, **settings.values})
+    new_models, flags = sources.split(flags)
     with collecting(problems):
         settings = sources.apply(settings, environment.read(variables, Config.model_fields))
+    settings = sources.apply(settings, new_models)
     with collecting(problems):
         of_models = environment.read_models(variables, [*settings.model_names, *flags.model_names])
     with collecting(problems):

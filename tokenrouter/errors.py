@@ -8,6 +8,7 @@ TokenRouterError
 |   `-- UnsupportedError    400  valid elsewhere, not served here
 |-- RoutingError     500  an algorithm broke its contract; fails that request only
 |-- MemberDeadError  503  a member died; the request may be retried
+|-- EngineClosedError     an offline engine was shut down, or has ended
 |-- ChannelError          fatal for a member: a link is full, broken or out of order
 `-- RankError             fatal for a member: its tensor-parallel ranks differ, or one is gone
 """
@@ -64,6 +65,10 @@ class MemberDeadError(TokenRouterError):
     """A member that a request had visited is gone."""
 
     status = 503
+
+
+class EngineClosedError(TokenRouterError):
+    """An offline engine was shut down or has ended; only a new one can answer."""
 
 
 class ChannelError(TokenRouterError):

@@ -25,8 +25,9 @@ from tests.frontend.fakes import (
     reply_text,
 )
 from tokenrouter.errors import StartupError
-from tokenrouter.frontend.process import bind
+from tokenrouter.frontend.process import bind, bind_private
 from tokenrouter.ipc.messages import DETOKENIZER, PROTOCOL_VERSION, Frame
+from tokenrouter.ipc.ports import choose_ports
 
 
 def test_a_taken_port_is_named_with_the_remedy(folder: Path) -> None:
@@ -49,6 +50,14 @@ def test_an_address_of_another_machine(host: str) -> None:
 def test_clients_are_refused_until_the_server_listens() -> None:
     with bind("127.0.0.1", 0) as listener, pytest.raises(ConnectionRefusedError):
         socket.create_connection(listener.getsockname())
+
+
+def test_the_socket_of_a_front_end_that_died_is_replaced(folder: Path) -> None:
+    ports = choose_ports(folder, ("one",), {})
+    for _ in range(2):  # a closed socket's file stays
+        with bind_private(ports) as listener, socket.socket(socket.AF_UNIX) as client:
+            listener.listen()
+            client.connect(os.fspath(ports.http))
 
 
 def test_the_end_answers_every_request(folder: Path) -> None:

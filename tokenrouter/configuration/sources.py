@@ -88,6 +88,15 @@ def read_file(path: Path) -> Layer:
     return Layer(_resolved(content, path.parent))
 
 
+def split(changes: Layer) -> tuple[Layer, Layer]:
+    """A whole list of models, if ``changes`` has one, and the other changes."""
+    models = changes.values.get("models")
+    if models is None or isinstance(models, Mapping):
+        return Layer(), changes
+    rest = {name: value for name, value in changes.values.items() if name != "models"}
+    return Layer({"models": models}, changes.origins), Layer(rest, changes.origins)
+
+
 def join(first: Layer, second: Layer) -> Layer:
     """Two layers of changes as one; the second wins."""
     models: dict[str, dict[str, Any]] = {}

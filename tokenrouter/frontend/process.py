@@ -10,7 +10,7 @@ from collections.abc import Callable
 import uvicorn
 import zmq
 
-from tokenrouter.config import Config
+from tokenrouter.config import UNIX_HOST, Config
 from tokenrouter.errors import StartupError
 from tokenrouter.frontend.app import build_app
 from tokenrouter.frontend.fan_out import FanOut
@@ -41,7 +41,7 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     kernel.yield_to_members()
-    listener = bind(config.host, config.port)
+    listener = bind_private(ports) if config.host == UNIX_HOST else bind(config.host, config.port)
     args = front_end_args(config)
     manager = RoutedTokenizerManager(args, sglang_ports(), config.names)
     templates = load_templates(manager)
@@ -91,6 +91,14 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def bind_private(ports: Ports) -> socket.socket:
+    """A socket bound in the deployment's private directory."""
+    ports.http.unlink(missing_ok=True)  # of a front end that died
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(os.fspath(ports.http))
+    return listener
+
+
 class _Server(uvicorn.Server):
     """Calls ``on_listening`` once clients can connect, ``on_stop`` when it was told to end."""
 
@@ -116,6 +124,8 @@ class _Server(uvicorn.Server):
 
 
 def _url(listener: socket.socket) -> str:
+    if listener.family == socket.AF_UNIX:
+        return f"{UNIX_HOST}:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1" if host == "0.0.0.0" else "::1"

@@ -43,6 +43,11 @@ class Ports:
         """Where tensor-parallel rank ``rank`` (from 1 on) of a member hears of rank 0."""
         return _ipc(self.directory, f"rank-{member}-{rank}")
 
+    @property
+    def http(self) -> Path:
+        """The UNIX socket of the HTTP server, if it does not listen on a network."""
+        return self.directory / "http.sock"
+
 
 def choose_ports(
     directory: Path, names: Sequence[str], fixed: Mapping[str, Mapping[str, str | int]]

@@ -17,7 +17,7 @@ from tokenrouter.configuration.preflight import check_socket_paths
 from tokenrouter.errors import ConfigError
 
 SUPERVISOR = "supervisor.sock"
-SHARED = (SUPERVISOR, "tokenizer.sock", "detokenizer.sock")
+SHARED = (SUPERVISOR, "http.sock", "tokenizer.sock", "detokenizer.sock")
 OF_A_MEMBER = ("input", "peer")
 RANKS = "rank-*-*.sock"
 

@@ -1,0 +1,1 @@
+"""The offline engine: a deployment that belongs to one Python program."""
