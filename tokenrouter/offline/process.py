@@ -32,7 +32,7 @@ def main() -> None:
         _end_with(order["owner"])
         config = Config.model_validate_json(order["config"])
         setproctitle("tokenrouter::supervisor")
-        logs.set_up("supervisor", config.log_level)
+        logs.set_up("supervisor", config.log_level, config.log_format)
         try:
             status = serve(
                 config, lambda url: _tell(report, socket=url.removeprefix(f"{UNIX_HOST}:"))
