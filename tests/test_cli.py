@@ -36,7 +36,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Config]:
 
     monkeypatch.setattr(supervisor, "serve", serve)
     monkeypatch.setattr("setproctitle.setproctitle", lambda title: None)
-    monkeypatch.setattr(logs, "set_up", lambda process, level: None)
+    monkeypatch.setattr(logs, "set_up", lambda *options: None)
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
         model_folder(tmp_path / name)
