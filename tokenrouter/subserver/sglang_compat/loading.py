@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psutil
 import torch
 from sglang.srt.configs.model_config import ModelConfig as SGLangModelConfig
+from sglang.srt.distributed.device_communicators import pynccl_wrapper
 from sglang.srt.layers import sampler
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.server_args import ServerArgs
@@ -78,8 +81,14 @@ def _prepare_ranks(count: int, cores: Sequence[int]) -> None:
     # Its own choice is one NUMA node a rank. It looks up this rank's entry only.
     own = ",".join(map(str, cores or sorted(os.sched_getaffinity(0))))
     os.environ["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join([own] * count)
+    # Nothing is broadcast through SGLang, whose queue would leave shared memory behind.
+    os.environ["SGLANG_USE_MESSAGE_QUEUE_BROADCASTER"] = "false"
     # Rank 0 samples alone: nobody would answer.
     sampler.SYNC_TOKEN_IDS_ACROSS_TP = False
+    if not torch.cuda.is_available():
+        # That there is no NCCL is no error on a CPU.
+        logging.getLogger(pynccl_wrapper.__name__).setLevel(logging.CRITICAL)
+        warnings.filterwarnings("ignore", "`torch.distributed.all_gather_into_tensor`")
 
 
 def _check_port(name: str, port: int) -> None:
