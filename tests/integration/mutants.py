@@ -12,6 +12,7 @@ from tokenrouter.config import Config
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work
+from tokenrouter.subserver.follower import run_follower
 from tokenrouter.subserver.process import run_member
 
 Step = Callable[..., StepBatch]
@@ -23,15 +24,7 @@ def zeroed_kv(*arguments: Any) -> None:
     """Key and value of one token of the first visit become zero."""
 
     def step(engine: Any, real: Step, work: Sequence[Work], signals: Any) -> StepBatch:
-        visit = work[0][0]
-        scheduler = engine.scheduler
-        if visit.computed > 4:
-            slot = scheduler.req_to_token_pool.req_to_token[visit.handle.row, visit.computed - 2]
-            for layer in range(scheduler.model_config.num_hidden_layers):
-                for buffer in scheduler.token_to_kv_pool_allocator.get_kvcache().get_kv_buffer(
-                    layer
-                ):
-                    buffer[slot] = 0.0
+        _zero_kv(engine, work[0][0])
         return real(engine, work, signals)
 
     _run(step, *arguments)
@@ -62,6 +55,54 @@ def repeated_token(*arguments: Any) -> None:
         return StepBatch([visit.tokens[-1], *batch.tokens[1:]], batch.signals)
 
     _run(step, *arguments)
+
+
+def follower_zeroed_kv(*arguments: Any) -> None:
+    """As `zeroed_kv`, in the part of the KV that another rank than the first holds."""
+    _follow(_zero_kv, *arguments)
+
+
+def follower_wrong_token(*arguments: Any) -> None:
+    """Another rank than the first feeds a token that is not the one of rank 0."""
+
+    def corrupt(engine: Any, visit: Visit) -> None:
+        visit.tokens[visit.computed] ^= 1
+
+    _follow(corrupt, *arguments)
+
+
+def _zero_kv(engine: Any, visit: Visit) -> None:
+    scheduler = engine.scheduler
+    if visit.computed > 4:
+        slot = scheduler.req_to_token_pool.req_to_token[visit.handle.row, visit.computed - 2]
+        for layer in range(scheduler.model_config.num_hidden_layers):
+            for buffer in scheduler.token_to_kv_pool_allocator.get_kvcache().get_kv_buffer(layer):
+                buffer[slot] = 0.0
+
+
+def _follow(
+    corrupt: Callable[[Any, Visit], None],
+    config: Config,
+    ports: Ports,
+    index: int,
+    rank: int,
+    cores: Sequence[int],
+    link: ChildLink,
+) -> None:
+    from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
+
+    real = SGLangEngine.replay
+    steps = 0
+
+    def replay(engine: Any, work: Sequence[Work]) -> None:
+        nonlocal steps
+        steps += 1
+        if steps % EVERY == 0:
+            corrupt(engine, work[0][0])
+        real(engine, work)
+
+    SGLangEngine.replay = replay  # type: ignore[method-assign]
+    run_follower(config, ports, index, rank, cores, link)
 
 
 def _run(

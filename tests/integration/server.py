@@ -1,8 +1,9 @@
 """Starts and stops a deployment for tests, and looks into its members.
 
-    python -m tests.integration.server CONFIG MEMBER_PROGRAM
+    python -m tests.integration.server CONFIG MEMBER_PROGRAM FOLLOWER_PROGRAM
 
-runs one in the foreground, with another member program than the real one (see `mutants`).
+runs one in the foreground, with other programs of members and of their further ranks than the
+real ones (see `mutants`).
 """
 
 from __future__ import annotations
@@ -24,18 +25,25 @@ ROOT = Path(__file__).parents[2]
 READY_S = 150.0
 SETTLE_S = 10.0
 MEMBER_PROGRAM = "tokenrouter.subserver.process:run_member"
+FOLLOWER_PROGRAM = "tokenrouter.subserver.follower:run_follower"
 
 
 class Server:
     """A deployment with ``config`` (as in YAML), up to its exit from the context."""
 
-    def __init__(self, config: Mapping[str, Any], member_program: str = MEMBER_PROGRAM) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        member_program: str = MEMBER_PROGRAM,
+        follower_program: str = FOLLOWER_PROGRAM,
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory()
         path = Path(self._folder.name) / "config.yaml"
         path.write_text(yaml.safe_dump({"port": 0, "log_level": "warning", **config}))
         self.log = Path(self._folder.name) / "log"
         self._command = [
             sys.executable, "-m", "tests.integration.server", str(path), member_program,
+            follower_program,
         ]  # fmt: skip
 
     def __enter__(self) -> Server:
@@ -72,6 +80,20 @@ class Server:
         answer.raise_for_status()
         return answer.json()
 
+    def processes(self) -> dict[str, int]:
+        """The running processes of the deployment below its supervisor, by name."""
+        found: dict[str, int] = {}
+        parents = {self._process.pid}
+        for _ in range(2):  # the zygote, and its children
+            parents = {pid for parent in parents for pid in children(parent)}
+            for pid in parents:
+                found[Path(f"/proc/{pid}/cmdline").read_text().strip("\0")] = pid
+        return {name.removeprefix("tokenrouter::"): pid for name, pid in found.items()}
+
+    def exit_status(self, timeout: float) -> int:
+        """Of the supervisor, which ends by itself within ``timeout`` seconds."""
+        return self._process.wait(timeout)
+
     def states(self) -> list[dict[str, Any]]:
         """Every member's state, as /get_server_info shows it."""
         info = self.client.get("/get_server_info").json()
@@ -97,6 +119,11 @@ class Server:
             assert state["dropped"] == {}, state
 
 
+def children(pid: int) -> list[int]:
+    """Processes that a process (one of a single thread, or its main thread) has started."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def main() -> None:
     from tokenrouter.config import load
     from tokenrouter.processes import logs
@@ -105,7 +132,8 @@ def main() -> None:
 
     config = load(Path(sys.argv[1]))
     logs.set_up("supervisor", config.log_level, config.log_format)
-    sys.exit(serve(config, lambda url: print(url, flush=True), Programs(member=sys.argv[2])))
+    programs = Programs(member=sys.argv[2], follower=sys.argv[3])
+    sys.exit(serve(config, lambda url: print(url, flush=True), programs))
 
 
 if __name__ == "__main__":

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
-from tests.integration.deployments import TAU, cascade, demo, serve_all
+from tests.integration.deployments import GREEDY, TAU, cascade, demo, serve_all
 from tests.integration.reference import Model, routed_loop
-from tests.integration.server import Server
+from tests.integration.server import MEMBER_PROGRAM, Server
 from tests.integration.test_exactness import COUNT, assert_equal
+
+MUTANTS = "tests.integration.mutants"
+NAMES = ("small", "large")
+
+
+def ranked(member: int = 1, **options: Any) -> dict[str, Any]:
+    """The demo pair under `entropy`, one model (the large one) in two ranks."""
+    config = demo("entropy", TAU, (1, 3), **options)
+    config["models"][member]["tp_size"] = 2
+    return config
 
 
 def test_demo_pair(demo_models: list[Model], problems: list[list[int]]) -> None:
-    """Entropy between members of two ranks each, with eviction and prompts in chunks."""
+    """Two ranks each, with eviction and prompts in chunks."""
     model = {"chunked_prefill_size": 32, "max_total_tokens": 700, "tp_size": 2}
     config = demo("entropy", TAU, (2, 24), model=model)
     expected = [routed_loop(demo_models, prompt, COUNT, "entropy", TAU) for prompt in problems]
     with Server(config) as server:
         for _ in range(2):  # the second time from the prefix cache
-            assert_equal(serve_all(server, problems, COUNT), expected, ("small", "large"), least=20)
+            assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
             server.assert_clean()
         assert sum(state["evictions"] for state in server.states()) > 0
 
@@ -37,3 +53,75 @@ def test_llama_trio(
         for _ in range(2):
             assert_equal(serve_all(server, texts, COUNT), expected, tuple(trio), least=50)
             server.assert_clean()
+
+
+def test_aborts(demo_models: list[Model], problems: list[list[int]]) -> None:
+    """Clients that hang up, at any time, leave the others' answers and all pools as they were."""
+    expected = [routed_loop(demo_models, prompt, COUNT, "entropy", TAU) for prompt in problems]
+
+    def hang_up(server: Server, i: int) -> None:
+        body = {
+            "input_ids": problems[i],
+            "sampling_params": {"ignore_eos": True, **GREEDY, "max_new_tokens": 1000},
+            "stream": True,
+        }
+        with httpx.stream("POST", f"{server.url}/generate", json=body, timeout=60) as stream:
+            for _ in zip(stream.iter_lines(), range(3 * i), strict=False):
+                pass
+
+    with Server(ranked()) as server, ThreadPoolExecutor(16) as pool:
+        gone = [pool.submit(hang_up, server, i) for i in range(16)]
+        assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
+        for each in gone:
+            each.result()
+        server.assert_clean()
+        assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
+
+
+def test_a_follower_with_wrong_kv_is_noticed(
+    demo_models: list[Model], problems: list[list[int]]
+) -> None:
+    """Its part counts: what the first rank holds does not give the right answers alone."""
+    expected = [routed_loop(demo_models, prompt, COUNT, "entropy", TAU) for prompt in problems]
+    with Server(ranked(0), MEMBER_PROGRAM, f"{MUTANTS}:follower_zeroed_kv") as server:
+        served = serve_all(server, problems, COUNT)
+    with pytest.raises(AssertionError):
+        assert_equal(served, expected, NAMES)
+
+
+def test_a_follower_with_other_batches_ends_the_member(problems: list[list[int]]) -> None:
+    config = ranked(on_failure="stop")
+    with Server(config, MEMBER_PROGRAM, f"{MUTANTS}:follower_wrong_token") as server:
+        with pytest.raises(httpx.HTTPError):
+            serve_all(server, problems, COUNT)
+        assert server.exit_status(timeout=20) == 1
+        assert "large#1: the batches here differ from those of rank 0" in server.log.read_text()
+
+
+@pytest.mark.parametrize("victim", ["large", "large#1"])
+def test_a_killed_rank_takes_its_member_along(victim: str, problems: list[list[int]]) -> None:
+    """Every request in flight is answered within two seconds, and no process is left."""
+
+    def ask(server: Server, prompt: list[int]) -> tuple[int, float]:
+        body = {
+            "input_ids": prompt,
+            "sampling_params": {"ignore_eos": True, **GREEDY, "max_new_tokens": 1900},
+        }
+        answer = httpx.post(f"{server.url}/generate", json=body, timeout=60)
+        return answer.status_code, time.monotonic()
+
+    with Server(ranked(on_failure="stop")) as server, ThreadPoolExecutor(24) as pool:
+        processes = server.processes()
+        assert {"large", "large#1"} < set(processes)
+        answers = [pool.submit(ask, server, prompt) for prompt in problems]
+        while server.states()[0]["requests"] < len(problems):
+            time.sleep(0.05)
+        killed = time.monotonic()
+        os.kill(processes[victim], signal.SIGKILL)
+        for answer in answers:
+            status, at = answer.result()
+            assert status == 503
+            assert at - killed < 2.0
+        assert server.exit_status(timeout=20) == 1
+        for name, pid in processes.items():
+            assert not Path(f"/proc/{pid}").exists(), name
