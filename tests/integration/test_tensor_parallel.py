@@ -78,6 +78,7 @@ def test_aborts(demo_models: list[Model], problems: list[list[int]]) -> None:
         assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
 
 
+@pytest.mark.slow
 def test_a_follower_with_wrong_kv_is_noticed(
     demo_models: list[Model], problems: list[list[int]]
 ) -> None:

@@ -137,8 +137,9 @@ class SGLangEngine:
         except RuntimeError as error:
             if self._worker.tp_size == 1:
                 raise
+            reason = str(error).partition(" This is typically")[0]
             raise RankError(
-                f"the forward pass failed, as it does when another rank is gone: {error}"
+                f"the forward pass failed, as it does when another rank is gone: {reason}"
             ) from error
         return batch, output
 
