@@ -67,12 +67,16 @@ class Server:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.client.close()
-        self._process.terminate()
-        self._process.wait(timeout=30)
+        self.stop()
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._folder.cleanup()
+
+    def stop(self) -> None:
+        """End the deployment; its log is complete then."""
+        self.client.close()
+        self._process.terminate()
+        self._process.wait(timeout=30)
 
     def generate(self, **body: Any) -> Any:
         """POST /generate; the decoded answer."""

@@ -7,12 +7,12 @@ expects. A member that does not answer within a second has ``up`` 0 and no other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fastapi import Request, Response
-from prometheus_client import exposition
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from tokenrouter.config import FRONT_END_NAME, Config
 from tokenrouter.frontend.families import Families
@@ -38,29 +38,23 @@ class Metrics:
         """Every metric, in the text format that the client accepts."""
         states = await self._manager.inspector.ask(TIMEOUT_S)
         running = len(self._manager.rid_to_state)
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(
-            _Snapshot(
-                (
-                    *_processes(self._config, states),
-                    *member_metrics(self._config, states),
-                    *traffic_metrics(self._config, self._manager.traffic, running),
-                )
-            )
+        metrics = (
+            *_processes(self._config, states),
+            *member_metrics(self._config, states),
+            *traffic_metrics(self._config, self._manager.traffic, running),
         )
-        encode, content_type = exposition.choose_encoder(client.headers.get("accept", ""))
-        return Response(encode(registry), media_type=content_type)
+        encode, content_type = choose_encoder(client.headers.get("accept", ""))
+        return Response(exposition(metrics, encode), media_type=content_type)
 
 
-class _Snapshot(Collector):
-    """Metrics collected already."""
+def exposition(metrics: Iterable[Metric], encode: Callable[[Collector], bytes]) -> str:
+    """The text that ``encode`` makes of metrics that are collected already."""
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = list(metrics)
+    class Collected(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return metrics
 
-    def collect(self) -> Iterator[Metric]:
-        """All of them."""
-        return iter(self._metrics)
+    return encode(Collected()).decode()
 
 
 def _processes(config: Config, states: Sequence[MemberState | None]) -> Families:

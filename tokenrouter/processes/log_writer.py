@@ -58,6 +58,7 @@ class DirectHandler(LineHandler):
         super().__init__()
         self._descriptor = _unblocked_stderr()
         self._lost = self._told = 0
+        self._torn = False
 
     @property
     def dropped(self) -> int:
@@ -67,17 +68,18 @@ class DirectHandler(LineHandler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, or count it as lost."""
         lost = self._lost
-        data = (self.loss(lost - self._told) if lost > self._told else b"") + self.line(record)
+        loss = self.loss(lost - self._told) if lost > self._told else b""
+        data = b"\n" * self._torn + loss + self.line(record)
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
-        try:
+        written = 0
+        with contextlib.suppress(OSError):  # counted, as nobody can be told
             if poll.poll(0):
-                os.write(self._descriptor, data)
-                self._told = lost
-                return
-        except OSError:
-            pass  # counted, as nobody can be told
-        self._lost += 1
+                written = os.write(self._descriptor, data)
+        if written == len(data):
+            self._told, self._torn = lost, False
+        else:
+            self._lost, self._torn = lost + 1, self._torn or written > 0
 
     def close(self) -> None:
         """Close the descriptor, if it is its own."""
@@ -126,11 +128,6 @@ class QueueHandler(LineHandler):
             done = threading.Event()
             self._queue.put(done)
             done.wait(FLUSH_LIMIT_S)
-
-    def close(self) -> None:
-        """Write what is queued."""
-        self.flush()
-        super().close()
 
     def _start(self) -> None:
         # Signals are for the main thread, whose waits they must end.

@@ -35,6 +35,7 @@ def set_up(
     root = logging.getLogger()
     for old in root.handlers:
         if isinstance(old, LineHandler):
+            old.flush()
             old.close()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
