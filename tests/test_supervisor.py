@@ -125,9 +125,10 @@ def test_a_stop_while_starting(config: Config, fakes: Programs) -> None:
 
 
 @pytest.mark.parametrize("victim", CHILDREN)
-def test_a_death_ends_everything(
+def test_a_death_ends_everything_if_it_is_to(
     config: Config, victim: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    config = config.model_copy(update={"on_failure": "stop"})
     seen: dict[str, int] = {}
 
     def announce(url: str) -> None:
@@ -250,3 +251,89 @@ def test_without_shared_imports_every_child_makes_its_own(
     assert serve(config, stop_self, programs()) == 0
     with pytest.raises(StartupError, match=r"^(small|large|front-end|detokenizer): ImportError"):
         serve(config, stop_self, programs(prepare="broken_import"))
+
+
+def news_of(config: Config, name: str) -> list[list[str]]:
+    """What a fake heard from the supervisor, word by word."""
+    path = Path(str(config.socket_dir)) / f"{name}.news"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 15.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def aside(action: Callable[[], None]) -> Callable[[str], None]:
+    """An announcement that does something while the deployment is kept, then ends it."""
+
+    def act() -> None:
+        try:
+            action()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return lambda url: threading.Thread(target=act).start()
+
+
+@pytest.mark.parametrize("victim", CHILDREN)
+def test_what_dies_is_started_again_and_everybody_knows(
+    config: Config, victim: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    process = {"small": 0, "large": 1, "front-end": -1, "detokenizer": -2}[victim]
+    others = [name for name in CHILDREN if name != victim]
+    heard: dict[str, list[list[str]]] = {}
+    before: dict[str, int] = {}
+
+    def kill() -> None:
+        before.update(pids(config))
+        os.kill(before[victim], signal.SIGKILL)
+        wait_until(lambda: all(len(news_of(config, name)) == 2 for name in others))
+        wait_until(lambda: "is back after" in caplog.text)
+        assert {name for name in CHILDREN if pids(config)[name] != before[name]} == {victim}
+        heard.update({name: news_of(config, name) for name in CHILDREN})
+
+    assert serve(config, aside(kill), programs()) == 0
+    assert f"{victim} died (killed by SIGKILL" in caplog.text
+    assert f"{victim} is back after" in caplog.text
+    assert heard.pop(victim) == []
+    generations = set()
+    for down, up in heard.values():
+        assert down == ["Down", str(process)]
+        assert up[:2] == ["Up", str(process)]
+        generations.add(up[2])
+    assert len(generations) == 1
+
+
+def test_one_that_is_back_learns_who_is_not(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two die together; each comes back into a deployment where the other may be missing."""
+
+    def kill() -> None:
+        before = pids(config)
+        for name in ("small", "large"):
+            os.kill(before[name], signal.SIGKILL)
+        wait_until(lambda: len(news_of(config, "front-end")) == 4)
+        wait_until(lambda: caplog.text.count("is back after") == 2)
+        first, second = (news_of(config, name) for name in ("small", "large"))
+        # Whoever was first heard that the other was down, then up; the other nothing.
+        assert sorted(len(news) for news in (first, second)) == [0, 2]
+
+    assert serve(config, aside(kill), programs()) == 0
+    assert "AssertionError" not in caplog.text
+
+
+def test_a_crash_loop_ends_with_the_reason(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config.model_copy(update={"max_restarts": 2})
+    assert serve(config, lambda url: None, programs(member="crashing")) == 1
+    assert caplog.text.count("it is started again") == 2
+    assert (
+        "stopping: large: ran into the same again; large was restarted 2 times within 600 s"
+        in caplog.text
+    )

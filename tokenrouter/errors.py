@@ -8,6 +8,7 @@ TokenRouterError
 |   `-- UnsupportedError    400  valid elsewhere, not served here
 |-- RoutingError     500  an algorithm broke its contract; fails that request only
 |-- MemberDeadError  503  a member died; the request may be retried
+|-- DrainingError    503  the server is stopping
 |-- EngineClosedError     an offline engine was shut down, or has ended
 |-- ChannelError          fatal for a member: a link is full, broken or out of order
 `-- RankError             fatal for a member: its tensor-parallel ranks differ, or one is gone
@@ -20,6 +21,8 @@ class TokenRouterError(Exception):
     """Root of every error TokenRouter raises on purpose."""
 
     status = 500
+    retry_after_s: int | None = None
+    """After how many seconds a client may try again, if that can help."""
 
 
 class ConfigError(TokenRouterError):
@@ -65,6 +68,14 @@ class MemberDeadError(TokenRouterError):
     """A member that a request had visited is gone."""
 
     status = 503
+    retry_after_s = 2
+
+
+class DrainingError(TokenRouterError):
+    """The server finishes what it has and takes nothing more."""
+
+    status = 503
+    retry_after_s = 10
 
 
 class EngineClosedError(TokenRouterError):

@@ -1,14 +1,16 @@
 """The supervisor: starts every process of a deployment, watches them, and ends them all.
 
 It loads neither torch nor SGLang. The zygote it starts forks the children; they report
-here (`ipc.supervision`), get the roster once all are ready, and are stopped together when
-a signal asks for it or one of them dies. None outlives the supervisor, however it ends:
-each has asked the kernel to die with its parent.
+here (`ipc.supervision`) and get the roster once all are ready. From then on the keeper
+restarts what dies or hangs (`processes.keeper`), until a signal asks to stop: then the front
+end finishes what it has, and all are stopped together. None outlives the supervisor, however
+it ends.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable
@@ -20,9 +22,11 @@ from tokenrouter.ipc.ports import choose_ports
 from tokenrouter.processes import roster
 from tokenrouter.processes.directory import socket_directory
 from tokenrouter.processes.family import Family
+from tokenrouter.processes.keeper import Keeper
 from tokenrouter.processes.plan import Programs, plan
 from tokenrouter.processes.protocol import Launch
 from tokenrouter.processes.signals import StopSignals
+from tokenrouter.processes.startup import Startup
 
 START_LIMIT_S = 1800.0
 """A large model on a slow disk takes long to load; nothing sane takes longer."""
@@ -40,7 +44,7 @@ def serve(
     programs: Programs | None = None,
     start_limit_s: float = START_LIMIT_S,
 ) -> int:
-    """Run the deployment until a signal ends it (0) or one of its processes dies (1).
+    """Run the deployment until a signal ends it (0) or it cannot be kept whole (1).
 
     Args:
         announce: called with the server's URL once it answers.
@@ -58,58 +62,82 @@ def serve(
         )
         family = Family(launch, signals)
         try:
-            return _live(family, config, launch, announce, start_limit_s)
+            keeper = _start(family, config, launch, announce, start_limit_s)
+            return 0 if keeper is None else _keep(keeper, family, config)
         finally:
             _stop(family)
             family.close()
 
 
-def _live(
+def _start(
     family: Family,
     config: Config,
     launch: Launch,
     announce: Callable[[str], None],
     start_limit_s: float,
-) -> int:
-    """From the zygote's start to the reason to stop."""
+) -> Keeper | None:
+    """From the zygote's start to the first answer; None if a signal asked to stop first."""
     begin = time.monotonic()
     deadline = begin + start_limit_s
-    if not _wait(family, lambda: not family.waiting, deadline):
-        return 0
-    members = roster.build(config, family.members)
-    family.broadcast(members)
-    if not _wait(family, lambda: family.url is not None, deadline):
-        return 0
+    startup = Startup(family.names)
+    if not _wait(family, startup, lambda: not startup.waiting, deadline):
+        return None
+    members = roster.build(config, startup.members)
+    family.tell(family.names, members)
+    if not _wait(family, startup, lambda: startup.url is not None, deadline):
+        return None
     for line in roster.summary(config, members, launch):
         logger.info(line)
-    logger.info("ready in %.1f s at %s", time.monotonic() - begin, family.url)
-    announce(str(family.url))
-    try:
-        _wait(family, lambda: False, None)
-    except StartupError as error:
-        logger.error("stopping: %s", error)
-        return 1
-    return 0
+    logger.info("ready in %.1f s at %s", time.monotonic() - begin, startup.url)
+    announce(str(startup.url))
+    return Keeper(config, launch, family, members, start_limit_s)
 
 
-def _wait(family: Family, reached: Callable[[], bool], deadline: float | None) -> bool:
+def _wait(family: Family, startup: Startup, reached: Callable[[], bool], deadline: float) -> bool:
     """Wait for a milestone; False if a signal asked to stop first.
 
     Raises:
         StartupError: something failed first, or the time is up.
     """
     while not reached():
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            missing = ", ".join(sorted(family.waiting)) or "the front end's first answer"
+        left = deadline - time.monotonic()
+        if left <= 0:
+            missing = ", ".join(sorted(startup.waiting)) or "the front end's first answer"
             raise StartupError(f"start-up takes too long; still waiting for {missing}")
-        family.poll(left)
-        if family.failure is not None:
-            raise StartupError(family.failure)
+        for event in family.poll(left):
+            startup.take(event)
+        if failure := startup.failure or family.failure:
+            raise StartupError(failure)
         if family.stops:
             logger.info("asked to stop")
             return False
     return True
+
+
+def _keep(keeper: Keeper, family: Family, config: Config) -> int:
+    """Keep the deployment until it is asked to stop, or fails; its exit status."""
+    while keeper.failure is None and not family.stops:
+        keeper.turn(math.inf)
+    if keeper.failure is None:
+        _drain(keeper, family, config.drain_timeout_s)
+    if keeper.failure is not None:
+        logger.error("stopping: %s", keeper.failure)
+        return 1
+    return 0
+
+
+def _drain(keeper: Keeper, family: Family, limit_s: float) -> None:
+    """Let live requests finish, for ``limit_s`` seconds at most, or until asked again."""
+    logger.info("asked to stop: finishing live requests, for %g s at most", limit_s)
+    stops, deadline = family.stops, time.monotonic() + limit_s
+    keeper.drain()
+    while not keeper.drained and keeper.failure is None:
+        left = deadline - time.monotonic()
+        if family.stops > stops or left <= 0:
+            why = "asked again" if left > 0 else "the time is up"
+            logger.warning("%s: live requests end with an error", why)
+            return
+        keeper.turn(left)
 
 
 def _stop(family: Family) -> None:

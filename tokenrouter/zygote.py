@@ -25,13 +25,16 @@ from setproctitle import setproctitle
 from tokenrouter.config import Config
 from tokenrouter.processes import children, kernel, logs
 from tokenrouter.processes.protocol import (
+    Alive,
     ChildSpec,
     Exited,
     Forked,
     Launch,
     Prepared,
     PrepareFailed,
+    Probe,
     Signal,
+    Start,
     receive_order,
     send,
 )
@@ -50,7 +53,7 @@ def main() -> None:
         config = Config.model_validate_json(order.config)
         logs.set_up("zygote", config.log_level, config.log_format, single_threaded=True)
         if _prepare(order, config, channel):
-            Zygote(channel).run(order, config)
+            Zygote(channel, order, config).run()
     children.leave(0)
 
 
@@ -91,18 +94,19 @@ def running_threads() -> tuple[str, ...]:
 class Zygote:
     """The loop of a zygote that has imported everything."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: socket.socket, launch: Launch, config: Config) -> None:
         self._channel = channel
         self._names: dict[int, str] = {}
+        self._launch, self._config = launch, config
         self._wake, self._waker = socket.socketpair()
         self._waker.setblocking(False)
 
-    def run(self, order: Launch, config: Config) -> None:
+    def run(self) -> None:
         """Fork the children, then reap and signal them until the supervisor hangs up."""
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for spec in order.children:
-            self._fork(spec, config, order)
+        for spec in self._launch.children:
+            self._fork(spec)
         with selectors.DefaultSelector() as selector:
             selector.register(self._channel, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)
@@ -114,14 +118,15 @@ class Zygote:
                     elif not self._obey():
                         return
 
-    def _fork(self, spec: ChildSpec, config: Config, order: Launch) -> None:
+    def _fork(self, spec: ChildSpec) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         zygote = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._channel.close()
-            children.leave(children.run(spec, config, order, zygote))
+            for each in (self._channel, self._wake, self._waker):
+                each.close()
+            children.leave(children.run(spec, self._config, self._launch, zygote))
         self._names[pid] = spec.name
         send(self._channel, Forked(spec.name, pid))
 
@@ -139,8 +144,14 @@ class Zygote:
         if order is None:
             return False
         if isinstance(order, Signal):
-            for pid in self._names:
-                os.kill(pid, order.number)
+            for pid, name in self._names.items():
+                if order.names is None or name in order.names:
+                    os.kill(pid, order.number)
+        elif isinstance(order, Start):
+            for spec in order.children:
+                self._fork(spec)
+        elif isinstance(order, Probe):
+            send(self._channel, Alive(order.number))
         return True
 
 

@@ -161,3 +161,15 @@ def test_finished_requests_are_forgotten_and_late_outputs_dropped() -> None:
     reader.feed(output("a", [], {"type": "abort", "message": "gone"}))
     assert not reader.decoder.decode_status
     assert reader.feed(output("a", b"c")) == []
+
+
+def test_what_a_dead_home_had_begun_is_forgotten() -> None:
+    decoder = Decoder(TOKENIZER)
+    decoder.hear([(0, output("a", b"x", None, [])), (1, output("b", b"y", None, []))])
+    decoder.forget(0)
+    assert set(decoder.decode_status) == {"b"}
+    late = [(0, output("a", b"z", None, None)), (1, output("b", b"z", LENGTH, None))]
+    texts = decoder.hear(late)
+    assert [text.rid for text in texts if isinstance(text, Text)] == ["b"]
+    assert not decoder.decode_status
+    assert not decoder._homes

@@ -16,6 +16,7 @@ from tokenrouter.ipc import channels
 from tokenrouter.ipc.channels import Inbox
 from tokenrouter.ipc.messages import FRONT_END, Abort, Inspect, Message, Route, Sampling, Submit
 from tokenrouter.ipc.ports import Ports, choose_ports
+from tokenrouter.ipc.supervision import Up
 
 SAMPLING = Sampling(max_new_tokens=5)
 
@@ -61,10 +62,10 @@ def test_messages_go_to_the_home_alone(
 def test_ids_grow_with_age_also_across_restarts(
     context: zmq.Context[zmq.Socket[bytes]], ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = time.time()
+    now = time.time_ns()
     uids = []
-    for second in range(2):
-        monkeypatch.setattr(time, "time", lambda now=now, second=second: now + second)
+    for start in range(2):
+        monkeypatch.setattr(time, "time_ns", lambda now=now, start=start: now + 1000 * start)
         fan_out = FanOut(context, ports, make_roster())
         uids += [fan_out.submit("a", [1], SAMPLING, route(0), False) for _ in range(3)]
         fan_out.close()
@@ -95,3 +96,21 @@ def test_a_home_that_stopped_reading_is_an_error_of_the_request(
     inbox.close()
     assert [type(message) for message in first] == [Submit]
     assert later[:2] == [Abort(uid), Inspect(1)]
+
+
+def test_a_member_that_is_down_is_told_nothing_and_one_that_is_back_everything(
+    context: zmq.Context[zmq.Socket[bytes]], ports: Ports
+) -> None:
+    roster = make_roster()
+    fan_out = FanOut(context, ports, roster)
+    fan_out.lost(1)
+    fan_out.abort(3, 1)
+    fan_out.inspect(1, 0)
+    with pytest.raises(MemberDeadError, match="being restarted"):
+        fan_out.submit("a", [1], SAMPLING, route(1), False)
+    fan_out.returned(Up(1, 8, roster.members[1], 1))
+    inbox = Inbox(context, ports.members[1].input, {FRONT_END: 0}, 8)
+    uid = fan_out.submit("b", [1], SAMPLING, route(1), False)
+    assert receive(inbox) == [Submit(uid, "b", [1], SAMPLING, route(1), False)]
+    fan_out.close()
+    inbox.close()

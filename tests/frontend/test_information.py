@@ -12,9 +12,10 @@ import httpx
 import openai
 import pytest
 
-from tests.frontend.fakes import Deployment, make_config, make_roster, state_of
+from tests.frontend.fakes import NAMES, Deployment, make_config, make_roster, state_of
 from tokenrouter.errors import MemberDeadError
 from tokenrouter.frontend.information import Information
+from tokenrouter.frontend.presence import Presence
 from tokenrouter.ipc.messages import MemberState
 
 
@@ -75,8 +76,8 @@ def test_a_silent_member_is_named() -> None:
         async def ask(self, timeout_s: float) -> list[MemberState | None]:
             return [state_of(0, 0), None]
 
-    manager: Any = SimpleNamespace(inspector=Inspector())
-    information = Information(make_config(Path("model")), manager, make_roster())
+    manager: Any = SimpleNamespace(inspector=Inspector(), presence=Presence(make_roster(), NAMES))
+    information = Information(make_config(Path("model")), manager)
     with pytest.raises(MemberDeadError, match="no answer from 'large'"):
         asyncio.run(information.health())
 
@@ -86,7 +87,7 @@ def test_an_infinite_threshold_can_be_shown() -> None:
         async def ask(self, timeout_s: float) -> list[MemberState | None]:
             return [None, None]
 
-    manager: Any = SimpleNamespace(inspector=Inspector())
+    manager: Any = SimpleNamespace(inspector=Inspector(), presence=Presence(make_roster(), NAMES))
     config = make_config(Path("model"), router_threshold=float("inf"))
-    response = asyncio.run(Information(config, manager, make_roster()).server_info())
+    response = asyncio.run(Information(config, manager).server_info())
     assert json.loads(bytes(response.body))["router_threshold"] is None

@@ -48,3 +48,24 @@ def test_a_silent_member_is_missing_and_a_late_answer_is_dropped() -> None:
         inspector.receive(state_of(0, 0))
 
     asyncio.run(ask())
+
+
+def test_nobody_waits_for_a_member_that_is_down() -> None:
+    async def ask() -> None:
+        questions: Any = Questions()
+        inspector = Inspector(questions, 2)
+        question = asyncio.ensure_future(inspector.ask(30))
+        await asyncio.sleep(0)
+        inspector.receive(state_of(0, 1))
+        inspector.lost(0)
+        assert await question == [None, state_of(0, 1)]
+        inspector.lost(1)
+        assert await inspector.ask(30) == [None, None]
+        inspector.returned(1)
+        question = asyncio.ensure_future(inspector.ask(30))
+        await asyncio.sleep(0)
+        assert questions.asked[-1] == (1, 2)
+        inspector.receive(state_of(2, 1))
+        assert await question == [None, state_of(2, 1)]
+
+    asyncio.run(asyncio.wait_for(ask(), 10))

@@ -12,15 +12,16 @@ import zmq
 
 from tests.frontend.fakes import NAMES, make_config, make_roster
 from tests.frontend.test_detokenizer import LENGTH, output
-from tokenrouter.errors import MemberDeadError, RequestError, RoutingError
+from tokenrouter.errors import DrainingError, MemberDeadError, RequestError, RoutingError
 from tokenrouter.frontend.detokenizer import Decoder
 from tokenrouter.frontend.exchange import Exchange
-from tokenrouter.frontend.limits import Limits
 from tokenrouter.frontend.names import resolve
+from tokenrouter.frontend.presence import Presence
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import DETOKENIZER, Route, Sampling
+from tokenrouter.ipc.supervision import Up
 from tokenrouter.subserver.sglang_compat.serving import (
     GenerateReqInput,
     front_end_args,
@@ -44,6 +45,12 @@ class FanOut:
     def abort(self, uid: int, home: int) -> None:
         self.aborted.append(uid)
 
+    def lost(self, process: int) -> None:
+        """Whoever it is, it is told nothing here anyway."""
+
+    def returned(self, up: Up) -> None:
+        """As above."""
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -60,7 +67,7 @@ class Manager:
         address = f"ipc://{sockets / 'tokenizer.sock'}"
         inbox = Inbox(self._context, address, {DETOKENIZER: 0})
         self.outbox = Outbox(self._context, address, DETOKENIZER)
-        self.real.connect(homes, Limits(make_roster(), NAMES), inbox, Traffic(self.config))
+        self.real.connect(homes, Presence(make_roster(), NAMES), inbox, Traffic(self.config))
         self.decoder = Decoder(self.real.tokenizer)
 
     def ask(self, name: str = "demo", **fields: Any) -> tuple[Exchange, AsyncIterator[Any]]:
@@ -202,5 +209,67 @@ def test_nothing_of_a_batch_is_sent_before_all_of_it_is_legal(
         with pytest.raises(RequestError, match="rids"):
             await anext(answers)
         assert manager.fan_out.sent == []
+
+    run(scenario)
+
+
+def test_a_death_fails_what_may_visit_the_member_and_nothing_else(
+    run: Callable[[Scenario], None],
+) -> None:
+    async def scenario(manager: Manager) -> None:
+        asked = [manager.ask(name, text="a")[1] for name in ("demo", "demo/small", "demo/large")]
+        tasks = [asyncio.ensure_future(anext(each)) for each in asked]
+        await settle()
+        manager.real.lost(1)
+        for each in (tasks[0], tasks[2]):
+            with pytest.raises(MemberDeadError, match="large died"):
+                await each
+        assert set(manager.fan_out.aborted) >= {0}, "its surviving home was not told"
+        with pytest.raises(MemberDeadError, match="large died and is being restarted"):
+            await anext(manager.ask(text="b")[1])
+        manager.answer(1, b"xy", LENGTH)
+        assert (await tasks[1])["text"] == "xy"
+        manager.real.returned(Up(1, 5, make_roster().members[1], 1))
+        again = asyncio.ensure_future(anext(manager.ask(text="c")[1]))
+        await settle()
+        manager.answer(3, b"z", LENGTH)
+        assert (await again)["text"] == "z"
+        assert manager.real.presence.report()["large"]["restarts"] == 1
+
+    run(scenario)
+
+
+def test_the_death_of_the_detokenizer_fails_everything(run: Callable[[Scenario], None]) -> None:
+    async def scenario(manager: Manager) -> None:
+        task = asyncio.ensure_future(anext(manager.ask("demo/small", text="a")[1]))
+        await settle()
+        manager.real.lost(DETOKENIZER)
+        with pytest.raises(MemberDeadError, match="detokenizer died"):
+            await task
+        with pytest.raises(MemberDeadError, match="detokenizer died"):
+            await anext(manager.ask("demo/small", text="b")[1])
+        manager.real.returned(Up(DETOKENIZER, 4, None, 1))
+        manager.real.presence.check()
+
+    run(scenario)
+
+
+def test_a_drain_waits_for_the_last_answer_and_takes_nothing_new(
+    run: Callable[[Scenario], None],
+) -> None:
+    async def scenario(manager: Manager) -> None:
+        _, answers = manager.ask(text="a")
+        task = asyncio.ensure_future(anext(answers))
+        await settle()
+        drained = asyncio.ensure_future(manager.real.drain())
+        await settle()
+        with pytest.raises(DrainingError, match="takes no more"):
+            await anext(manager.ask(text="b")[1])
+        assert not drained.done()
+        manager.answer(0, b"xy", LENGTH)
+        assert (await task)["text"] == "xy"
+        with pytest.raises(StopAsyncIteration):
+            await anext(answers)
+        await asyncio.wait_for(drained, 5)
 
     run(scenario)

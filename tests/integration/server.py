@@ -85,8 +85,8 @@ class Server:
         return answer.json()
 
     def processes(self) -> dict[str, int]:
-        """The running processes of the deployment below its supervisor, by name."""
-        found: dict[str, int] = {}
+        """The running processes of the deployment, by name."""
+        found = {"supervisor": self._process.pid}
         parents = {self._process.pid}
         for _ in range(2):  # the zygote, and its children
             parents = {pid for parent in parents for pid in children(parent)}

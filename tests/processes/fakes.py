@@ -10,7 +10,16 @@ from pathlib import Path
 from tokenrouter.config import Config
 from tokenrouter.errors import StartupError
 from tokenrouter.ipc.ports import Ports
-from tokenrouter.ipc.supervision import ChildLink, MemberReady, Ready, Serving
+from tokenrouter.ipc.supervision import (
+    ChildLink,
+    Drain,
+    Drained,
+    MemberReady,
+    Ready,
+    Serving,
+    Up,
+)
+from tokenrouter.ipc.waiting import Waiter
 from tokenrouter.processes.plan import Programs
 
 HERE = "tests.processes.fakes"
@@ -51,7 +60,7 @@ def member(config: Config, ports: Ports, index: int, cores: Sequence[int], link:
     roster = link.roster()
     if [each.pool_tokens for each in roster.members] != [1000, 1001]:
         raise StartupError(f"a wrong roster: {roster}")
-    signal.pause()
+    serve(link, ports, config.names[index])
 
 
 def front_end(config: Config, ports: Ports, link: ChildLink) -> None:
@@ -60,7 +69,7 @@ def front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     link.send(Ready())
     link.roster()
     link.send(Serving(f"http://{config.host}:{config.port}"))
-    signal.pause()
+    serve(link, ports, "front-end")
 
 
 def detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
@@ -68,7 +77,22 @@ def detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
     _leave_pid(ports, "detokenizer")
     link.send(Ready())
     link.roster()
-    signal.pause()
+    serve(link, ports, "detokenizer")
+
+
+def serve(link: ChildLink, ports: Ports, name: str) -> None:
+    """Answer pings, write down the news, and have no request to finish."""
+    waiter = Waiter([], link)
+    (ports.directory / f"{name}.news").unlink(missing_ok=True)
+    while True:
+        waiter.wait(None)
+        for news in link.receive():
+            if isinstance(news, Drain):
+                link.send(Drained())
+            else:
+                generation = news.generation if isinstance(news, Up) else ""
+                with (ports.directory / f"{name}.news").open("a") as file:
+                    file.write(f"{type(news).__name__} {news.process} {generation}\n")
 
 
 def odd_vocabulary(
@@ -106,6 +130,17 @@ def killed(config: Config, ports: Ports, index: int, cores: Sequence[int], link:
     if index == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     member(config, ports, index, cores, link)
+
+
+def crashing(
+    config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink
+) -> None:
+    """The second member dies whenever it serves."""
+    if index == 0:
+        member(config, ports, index, cores, link)
+    link.send(ready(index))
+    link.roster()
+    raise StartupError("ran into the same again")
 
 
 def stubborn(

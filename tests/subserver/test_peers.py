@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,8 +15,10 @@ from tests.subserver.builders import make_submit
 from tokenrouter.errors import ChannelError
 from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import (
+    DETOKENIZER,
     FRONT_END,
     PROTOCOL_VERSION,
+    SUPERVISOR,
     Abort,
     Close,
     Commit,
@@ -25,9 +28,47 @@ from tokenrouter.ipc.messages import (
     Output,
 )
 from tokenrouter.ipc.ports import Ports, choose_ports
+from tokenrouter.ipc.supervision import (
+    ChildLink,
+    Down,
+    MemberReady,
+    Ping,
+    Pong,
+    Roster,
+    StreamDecoder,
+    SupervisorMessage,
+    Up,
+    encode,
+)
 from tokenrouter.subserver.peers import PeerLinks
 
 GENERATIONS = (0, 3, 1)
+ROSTER = Roster(tuple(MemberReady(m, 1000, 64, 2048, 300, (), "") for m in range(3)), GENERATIONS)
+
+
+class Supervisor:
+    """The other ends of the members' links to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.ends: dict[int, socket.socket] = {}
+        self.children: list[ChildLink] = []
+        self._path = path
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+
+    def link(self, member: int) -> ChildLink:
+        child = ChildLink(self._path, str(member))
+        self.children.append(child)
+        self.ends[member], _ = self._listener.accept()
+        return child
+
+    def tell(self, member: int, *messages: SupervisorMessage) -> None:
+        self.ends[member].sendall(b"".join(map(encode, messages)))
+
+    def close(self) -> None:
+        for each in (self._listener, *self.ends.values(), *(c._socket for c in self.children)):
+            each.close()
 
 
 class World:
@@ -39,7 +80,11 @@ class World:
         self.detokenizer = Inbox(
             self.context, self.ports.detokenizer, dict(enumerate(GENERATIONS)), 0
         )
-        self.links = {m: PeerLinks(self.context, self.ports, m, GENERATIONS) for m in members}
+        self.supervisor = Supervisor(self.ports.supervisor)
+        self.links = {
+            m: PeerLinks(self.context, self.ports, m, ROSTER, self.supervisor.link(m))
+            for m in members
+        }
         self.sockets: list[zmq.Socket[bytes]] = []
         self.front_end = Outbox(self.context, self.ports.members[0].input, FRONT_END)
 
@@ -65,6 +110,7 @@ class World:
             links.close()
         for end in (*self.sockets, self.front_end, self.detokenizer):
             end.close()
+        self.supervisor.close()
         self.context.term()
 
 
@@ -190,3 +236,79 @@ def test_frames_of_the_front_end_are_counted_too(world: World):
     while world.links[0].dropped() != {"malformed": 2} and time.monotonic() < deadline:
         assert list(world.links[0].poll(0.1)) == []
     assert world.links[0].dropped() == {"malformed": 2}
+
+
+def test_a_ping_is_answered_by_whoever_polls(world: World):
+    world.supervisor.tell(0, Ping(7))
+    assert list(world.links[0].poll(None)) == []
+    decoder = StreamDecoder()
+    heard = decoder.feed(world.supervisor.ends[0].recv(4096))[1:]
+    assert heard == [Pong(7)]
+
+
+def test_a_peer_that_is_down_gets_nothing_and_is_not_heard(world: World):
+    world.links[1].post(0, Close(1))
+    world.links[1].flush()
+    time.sleep(0.05)
+    world.supervisor.tell(0, Down(1))
+    # Whatever it had sent, its death comes first.
+    assert world.get(0) == [(SUPERVISOR, Down(1))]
+    assert list(world.links[0].poll(0.05)) == []
+    assert world.links[0].dropped() == {"stale": 1}
+    for _ in range(10_000):
+        world.links[0].post(1, Close(2))
+    world.links[0].flush()
+
+
+@pytest.mark.parametrize("world", [(0, 2)], indirect=True)
+def test_a_peer_that_is_back_counts_from_the_start(world: World):
+    """Its first frame may be there when the news is read: the news counts first."""
+    world.links[0].post(1, Close(1))
+    world.links[0].flush()
+    world.supervisor.tell(0, Down(1))
+    assert world.get(0) == [(SUPERVISOR, Down(1))]
+    ready = ROSTER.members[1]
+    back = Up(1, 77, ready, 1)
+    for m in (0, 2):
+        world.supervisor.tell(m, back)
+    roster = ROSTER.after(back)
+    world.links[1] = PeerLinks(world.context, world.ports, 1, roster, world.supervisor.link(1))
+    for number in range(3):
+        world.links[1].post(0, Close(number))
+        world.links[1].flush()
+    time.sleep(0.05)
+    assert world.get(0, 4) == [(SUPERVISOR, back), *((1, Close(number)) for number in range(3))]
+    world.links[0].post(1, Close(9))
+    world.links[0].flush()
+    assert world.get(1) == [(0, Close(9))]
+
+
+def test_a_new_front_end_and_a_new_detokenizer(world: World):
+    world.supervisor.tell(0, Down(FRONT_END), Up(FRONT_END, 5), Down(DETOKENIZER))
+    assert [message for _, message in world.get(0, 3)] == [
+        Down(FRONT_END), Up(FRONT_END, 5), Down(DETOKENIZER),
+    ]  # fmt: skip
+    world.front_end.post(Abort(1))
+    world.front_end.flush()
+    new = Outbox(world.context, world.ports.members[0].input, FRONT_END, 5)
+    world.sockets.append(new._socket)
+    new.post(Abort(2))
+    new.flush()
+    assert world.get(0) == [(FRONT_END, Abort(2))]
+    world.links[0].emit([output()])
+    assert not world.detokenizer.socket.poll(50), "it was told something while it was down"
+    world.detokenizer.close()
+    world.detokenizer = Inbox(
+        world.context, world.ports.detokenizer, dict(enumerate(GENERATIONS)), 9
+    )
+    world.supervisor.tell(0, Up(DETOKENIZER, 9))
+    assert world.get(0) == [(SUPERVISOR, Up(DETOKENIZER, 9))]
+    world.links[0].emit([output()])
+    assert world.detokenizer.socket.poll(5000)
+    assert list(world.detokenizer.drain()) == [(0, output())]
+
+
+def test_without_a_supervisor_a_member_ends(world: World):
+    world.supervisor.ends[0].close()
+    with pytest.raises(ChannelError, match="supervisor is gone"):
+        world.get(0)

@@ -17,12 +17,11 @@ from tokenrouter.frontend.metrics import Metrics
 from tokenrouter.frontend.openai_endpoints import RoutedChat, RoutedCompletion
 from tokenrouter.frontend.protocol import ChatRequest, GenerateBody, TextRequest
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
-from tokenrouter.ipc.supervision import Roster
 from tokenrouter.subserver.sglang_compat.serving import TemplateManager
 
 
 def build_app(
-    config: Config, manager: RoutedTokenizerManager, templates: TemplateManager, roster: Roster
+    config: Config, manager: RoutedTokenizerManager, templates: TemplateManager
 ) -> FastAPI:
     """The application of a deployment whose members are up."""
 
@@ -36,7 +35,7 @@ def build_app(
     chat = RoutedChat(manager, templates, config)
     completion = RoutedCompletion(manager, templates, config)
     generate = Generate(manager, config)
-    information = Information(config, manager, roster)
+    information = Information(config, manager)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(body: ChatRequest, client: Request) -> Response:

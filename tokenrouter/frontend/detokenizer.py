@@ -1,7 +1,8 @@
 """The detokenizer process: token ids of homes in, text for the tokenizer manager out.
 
 Receives `Output` from every home. SGLang's incremental decoding turns ids into text, never
-half a character; it goes on as `Text`. Answers of members pass through as they are.
+half a character; it goes on as `Text`. Answers of members pass through as they are. What a home
+that died had begun is forgotten.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ import msgspec
 import zmq
 
 from tokenrouter.config import Config
-from tokenrouter.ipc.channels import Inbox, Outbox
-from tokenrouter.ipc.messages import DETOKENIZER, Output, Text
+from tokenrouter.frontend.text_links import TextLinks
+from tokenrouter.ipc.messages import Message, Output, Text
 from tokenrouter.ipc.ports import Ports
-from tokenrouter.ipc.supervision import ChildLink, Ready
-from tokenrouter.ipc.waiting import Waiter
+from tokenrouter.ipc.supervision import ChildLink, Down, Drain, News, Ready, Up
 from tokenrouter.processes import kernel
 from tokenrouter.subserver.sglang_compat.serving import (
     BatchTokenIDOut,
@@ -39,6 +39,28 @@ class Decoder(DetokenizerManager):
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.decode_status: dict[str, Any] = {}
+        self._homes: dict[str, int] = {}
+
+    def hear(self, arrived: Iterable[tuple[int, Message | News]]) -> list[Message]:
+        """What the front end is told of (home, message)s: text, then what members answer."""
+        outputs: list[Output] = []
+        answers: list[Message] = []
+        for home, message in arrived:
+            if isinstance(message, Output):
+                outputs.append(message)
+                if message.context is not None:
+                    self._homes[message.rid] = home
+            elif isinstance(message, Down):
+                self.forget(home)
+            elif not isinstance(message, Up | Drain):
+                answers.append(message)
+        return [*self.decode(outputs), *answers]
+
+    def forget(self, home: int) -> None:
+        """A home died: nothing more will come of its requests."""
+        for rid in [rid for rid, member in self._homes.items() if member == home]:
+            self._homes.pop(rid)
+            self.decode_status.pop(rid, None)
 
     def decode(self, outputs: Iterable[Output]) -> list[Text]:
         """The new text of every request in ``outputs`` (in order of arrival).
@@ -67,6 +89,7 @@ class Decoder(DetokenizerManager):
         for each in outputs:
             if each.finish is not None:
                 del self.decode_status[each.rid]
+                self._homes.pop(each.rid, None)
         return texts
 
     def _context(self, output: Output) -> list[int]:
@@ -81,24 +104,15 @@ def run_detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
     link.send(Ready())
     roster = link.roster()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    inbox = Inbox(context, ports.detokenizer, dict(enumerate(roster.generations)))
-    waiter = Waiter([inbox.socket])
-    texts = Outbox(context, ports.tokenizer, DETOKENIZER)
+    links = TextLinks(context, ports, roster, link)
     gc.freeze()
     try:
         while True:
-            waiter.wait(None)
-            messages = [message for _, message in inbox.drain()]
-            for text in decoder.decode(each for each in messages if isinstance(each, Output)):
-                texts.post(text)
-            for message in messages:
-                if not isinstance(message, Output):
-                    texts.post(message)
-            texts.flush()
+            for message in decoder.hear(links.wait()):
+                links.post(message)
+            links.flush()
     finally:
-        waiter.close()
-        inbox.close()
-        texts.close()
+        links.close()
         context.term()
 
 

@@ -1,7 +1,7 @@
 """From the tokenizer manager to homes: each request goes to its own, and to nobody else.
 
 Receives tokenised, validated requests; hands `Submit` and `Abort` to the home's input, and
-`Inspect` to any member's.
+`Inspect` to any member's. A member that is down is told nothing: it will know nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tokenrouter.errors import ChannelError, MemberDeadError
 from tokenrouter.ipc.channels import Outbox
 from tokenrouter.ipc.messages import FRONT_END, Abort, Inspect, Message, Route, Sampling, Submit
 from tokenrouter.ipc.ports import Ports
-from tokenrouter.ipc.supervision import Roster
+from tokenrouter.ipc.supervision import Roster, Up
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +28,15 @@ class FanOut:
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], ports: Ports, roster: Roster
     ) -> None:
-        self._outboxes = [
-            Outbox(context, member.input, FRONT_END, to_generation=generation)
-            for member, generation in zip(ports.members, roster.generations, strict=True)
-        ]
-        # Seconds since the epoch above a counter: grows with every request, also across
+        self._context, self._ports = context, ports
+        self._generation = roster.generation(FRONT_END)
+        self._outboxes = {
+            member: self._outbox(member, generation)
+            for member, generation in enumerate(roster.generations)
+        }
+        # The time since the epoch in units of 2**-32 s: grows with every request, also across
         # restarts, and stays below 2**63 until the year 2038.
-        self._uids = itertools.count(int(time.time()) << 32)
+        self._uids = itertools.count((time.time_ns() << 32) // 10**9)
 
     def submit(
         self, rid: str, prompt: Sequence[int], sampling: Sampling, route: Route, stream: bool
@@ -42,9 +44,11 @@ class FanOut:
         """Send a request to its home; returns its uid.
 
         Raises:
-            MemberDeadError: the home has stopped reading.
+            MemberDeadError: the home is down, or has stopped reading.
         """
-        outbox = self._outboxes[route.home]
+        outbox = self._outboxes.get(route.home)
+        if outbox is None:
+            raise MemberDeadError("a model died and is being restarted; try again in a few seconds")
         if outbox.full:  # nothing of this request may wait here
             raise MemberDeadError(
                 f"a model has stopped answering (link to {outbox.address} is full); try later"
@@ -60,17 +64,34 @@ class FanOut:
 
     def inspect(self, member: int, ticket: int) -> None:
         """Ask a member for its state; one that does not read is not asked."""
-        if not self._outboxes[member].full:
+        outbox = self._outboxes.get(member)
+        if outbox and not outbox.full:
             self._tell(member, Inspect(ticket))
+
+    def lost(self, member: int) -> None:
+        """A member died: close its link."""
+        if outbox := self._outboxes.pop(member, None):
+            outbox.close()
+
+    def returned(self, up: Up) -> None:
+        """A member is back."""
+        self._outboxes[up.process] = self._outbox(up.process, up.generation)
 
     def close(self) -> None:
         """Close every link."""
-        for outbox in self._outboxes:
+        for outbox in self._outboxes.values():
             outbox.close()
 
+    def _outbox(self, member: int, generation: int) -> Outbox:
+        address = self._ports.members[member].input
+        return Outbox(self._context, address, FRONT_END, self._generation, generation)
+
     def _tell(self, member: int, message: Message) -> None:
-        self._outboxes[member].post(message)
+        outbox = self._outboxes.get(member)
+        if outbox is None:
+            return
+        outbox.post(message)
         try:
-            self._outboxes[member].flush()
+            outbox.flush()
         except ChannelError as error:
             logger.warning("%s waits: %s", type(message).__name__, error)

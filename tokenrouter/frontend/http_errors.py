@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from tokenrouter.errors import (
+    DrainingError,
     MemberDeadError,
     RequestError,
     TokenRouterError,
@@ -24,6 +25,7 @@ CODES: tuple[tuple[type[TokenRouterError], str], ...] = (
     (UnsupportedError, "unsupported_parameter"),
     (RequestError, "invalid_value"),
     (MemberDeadError, "service_unavailable"),
+    (DrainingError, "service_unavailable"),
     (TokenRouterError, "internal_error"),
 )
 
@@ -50,7 +52,10 @@ def error_event(error: Exception) -> bytes:
 
 def error_response(error: Exception) -> Response:
     """The response for ``error``."""
-    return _response(*error_body(error))
+    response = _response(*error_body(error))
+    if isinstance(error, TokenRouterError) and error.retry_after_s is not None:
+        response.headers["retry-after"] = str(error.retry_after_s)
+    return response
 
 
 def install(app: FastAPI) -> None:

@@ -16,18 +16,18 @@ from tokenrouter.frontend import names
 from tokenrouter.frontend.inspection import HEALTH_TIMEOUT_S, STATE_TIMEOUT_S
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.ipc.messages import MemberState
-from tokenrouter.ipc.supervision import Roster
 from tokenrouter.subserver.sglang_compat.serving import ModelCard, ModelList
 
 
 class Information:
     """The endpoints; each method is one."""
 
-    def __init__(self, config: Config, manager: RoutedTokenizerManager, roster: Roster) -> None:
-        self._config, self._manager, self._roster = config, manager, roster
+    def __init__(self, config: Config, manager: RoutedTokenizerManager) -> None:
+        self._config, self._manager = config, manager
 
     async def health(self) -> Response:
-        """200 if every member's loop answers, 503 if one does not."""
+        """200 if every member's loop answers; 503 if one does not, or the server is stopping."""
+        self._manager.presence.check()
         states = await self._manager.inspector.ask(HEALTH_TIMEOUT_S)
         pairs = zip(self._config.names, states, strict=True)
         if silent := [repr(name) for name, state in pairs if state is None]:
@@ -53,12 +53,17 @@ class Information:
         )
 
     async def server_info(self) -> Response:
-        """The configuration, and what each member can hold, holds and has done."""
+        """The configuration; what each member can hold, holds and has done; who was restarted."""
         states = await self._manager.inspector.ask(STATE_TIMEOUT_S)
         public = self._config.public()
         del public["ports"], public["socket_dir"]
         return _json(
-            {"version": tokenrouter.__version__, **public, "models": self._members(states)}
+            {
+                "version": tokenrouter.__version__,
+                **public,
+                "models": self._members(states),
+                "processes": self._manager.presence.report(),
+            }
         )
 
     def _card(self, name: str) -> ModelCard:
@@ -67,11 +72,13 @@ class Information:
             id=name,
             owned_by="tokenrouter",
             root=self._config.served_name,
-            max_model_len=min(self._roster.members[m].context_length for m in members),
+            max_model_len=min(
+                self._manager.presence.roster.members[m].context_length for m in members
+            ),
         )
 
     def _members(self, states: Sequence[MemberState | None]) -> list[dict[str, Any]]:
-        parts = zip(self._config.models, self._roster.members, states, strict=True)
+        parts = zip(self._config.models, self._manager.presence.roster.members, states, strict=True)
         return [
             {
                 **model.model_dump(),

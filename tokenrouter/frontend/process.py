@@ -14,13 +14,14 @@ from tokenrouter.config import UNIX_HOST, Config
 from tokenrouter.errors import StartupError
 from tokenrouter.frontend.app import build_app
 from tokenrouter.frontend.fan_out import FanOut
-from tokenrouter.frontend.limits import Limits
+from tokenrouter.frontend.presence import Presence
+from tokenrouter.frontend.supervision import Supervision
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.ipc.channels import Inbox
-from tokenrouter.ipc.messages import DETOKENIZER
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END
 from tokenrouter.ipc.ports import Ports
-from tokenrouter.ipc.supervision import ChildLink, Ready, Serving
+from tokenrouter.ipc.supervision import ChildLink, Ready
 from tokenrouter.processes import kernel
 from tokenrouter.subserver.sglang_compat.serving import (
     front_end_args,
@@ -48,11 +49,15 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     link.send(Ready())
     roster = link.roster()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    inbox = Inbox(context, ports.tokenizer, {DETOKENIZER: 0})
-    manager.connect(
-        FanOut(context, ports, roster), Limits(roster, config.names), inbox, Traffic(config)
+    inbox = Inbox(
+        context,
+        ports.tokenizer,
+        {DETOKENIZER: roster.generation(DETOKENIZER)},
+        roster.generation(FRONT_END),
     )
-    app = build_app(config, manager, templates, roster)
+    presence = Presence(roster, config.names)
+    manager.connect(FanOut(context, ports, roster), presence, inbox, Traffic(config))
+    app = build_app(config, manager, templates)
     gc.freeze()
     settings = uvicorn.Config(
         app,
@@ -64,8 +69,8 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
         timeout_graceful_shutdown=GRACE_S,
     )
     try:
-        listening = Serving(_url(listener))
-        _Server(settings, lambda: link.send(listening), manager.stop).run([listener])
+        supervision = Supervision(link, manager, _url(listener))
+        _Server(settings, supervision.watch, manager.stop).run([listener])
     finally:
         manager.close()
         context.destroy()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from tokenrouter.errors import ChannelError, RequestError
@@ -19,11 +19,13 @@ from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.inspection import Inspector
 from tokenrouter.frontend.limits import UNASKED_TOKENS, Limits
 from tokenrouter.frontend.logprobs import Logprobs
+from tokenrouter.frontend.presence import Presence
 from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.frontend.translation import failure_of, sampling_of
 from tokenrouter.ipc.arrivals import arrivals
 from tokenrouter.ipc.channels import Inbox
-from tokenrouter.ipc.messages import MemberState, Message, Text
+from tokenrouter.ipc.messages import DETOKENIZER, MemberState, Message, Text
+from tokenrouter.ipc.supervision import Up
 from tokenrouter.subserver.sglang_compat.serving import (
     GenerateReqInput,
     PortArgs,
@@ -52,15 +54,20 @@ class RoutedTokenizerManager(TokenizerManager):
         self.rid_to_state: dict[str, Live] = {}
         self._names = names
         self._handle_loop: asyncio.Task[None] | None = None
+        self._answering = 0
+        self._all_answered = asyncio.Event()
 
-    def connect(self, fan_out: FanOut, limits: Limits, inbox: Inbox, traffic: Traffic) -> None:
+    def connect(self, fan_out: FanOut, presence: Presence, inbox: Inbox, traffic: Traffic) -> None:
         """Requests may come: homes are there, and what they can hold is known.
 
         ``inbox``: of the detokenizer's answers; closed with the manager.
         """
         self._fan_out = fan_out
-        self._limits = limits
+        self.presence = presence
+        self._limits = Limits(presence.roster, self._names)
         self._inbox = inbox
+        self.hear_news: Callable[[], None] = _no_news
+        """Called before answers are taken: a new detokenizer must be known before it speaks."""
         self.traffic = traffic
         self.inspector = Inspector(fan_out, len(self._names))
 
@@ -82,9 +89,12 @@ class RoutedTokenizerManager(TokenizerManager):
         Raises:
             RequestError: it cannot be served.
             MemberDeadError, RoutingError: it failed on the way.
+            DrainingError: the server is stopping.
         """
         exchange: Exchange = obj.exchange
+        self.presence.check(exchange.route.members)
         CURRENT.set(exchange)
+        self._answering += 1
         try:
             async for output in super().generate_request(obj):
                 yield exchange.label(output)
@@ -98,6 +108,40 @@ class RoutedTokenizerManager(TokenizerManager):
                 ) from error
             # One of SGLang's own checks, which come before anything is sent.
             raise RequestError(str(error), exchange.prompt_field) from error
+        finally:
+            self._answering -= 1
+            if not self._answering:
+                self._all_answered.set()
+
+    def lost(self, process: int) -> None:
+        """A process died: every request that may need it fails now, and can be retried."""
+        self.presence.lost(process)
+        if process == DETOKENIZER:
+            self._inbox.forget(process)
+        else:
+            self._fan_out.lost(process)
+            self.inspector.lost(process)
+        message = f"{self.presence.name(process)} died; the request may be retried"
+        for rid, live in list(self.rid_to_state.items()):
+            if process == DETOKENIZER or process in live.route.members:
+                self._end(rid, {"type": "abort", "message": message, "status_code": 503})
+
+    def returned(self, up: Up) -> None:
+        """A process is back."""
+        self.presence.returned(up)
+        if up.process == DETOKENIZER:
+            self._inbox.expect(up.process, up.generation)
+        else:
+            self._fan_out.returned(up)
+            self.inspector.returned(up.process)
+            self._limits = Limits(self.presence.roster, self._names)
+
+    async def drain(self) -> None:
+        """Take no more requests; returns when the last one is answered."""
+        self.presence.draining = True
+        while self._answering:
+            self._all_answered.clear()
+            await self._all_answered.wait()
 
     def finish(self, exchange: Exchange) -> None:
         """Nobody waits for ``exchange`` any more: abort what is left of it."""
@@ -126,7 +170,7 @@ class RoutedTokenizerManager(TokenizerManager):
         Raises:
             ChannelError: some of it was lost.
         """
-        async for messages in arrivals(self._inbox):
+        async for messages in arrivals(self._inbox, lambda: self.hear_news()):
             for message in messages:
                 self._take(message)
 
@@ -191,7 +235,9 @@ class RoutedTokenizerManager(TokenizerManager):
     async def _wait_one_response(
         self, obj: GenerateReqInput, state: Live, request: Any = None
     ) -> AsyncIterator[dict[str, Any]]:
-        # Sent only now that all prompts of a batch have turned out to be legal.
+        # Sent only now that all prompts of a batch have turned out to be legal. What was begun
+        # before a drain goes on, but nothing goes where somebody has died meanwhile.
+        self.presence.check_members(state.route.members)
         state.sent = time.monotonic()
         state.uid = self._fan_out.submit(
             state.rid, state.prompt, state.sampling, state.route, state.stream
@@ -231,6 +277,10 @@ class RoutedTokenizerManager(TokenizerManager):
             del self.rid_to_state[new.rid]
             self.traffic.ended(live, now)
         live.event.set()
+
+
+def _no_news() -> None:
+    """Nobody else is heard."""
 
 
 def _end_process(task: asyncio.Task[None]) -> None:

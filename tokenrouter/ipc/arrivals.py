@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from tokenrouter.ipc.channels import Inbox
 from tokenrouter.ipc.messages import Message
 
 
-async def arrivals(inbox: Inbox) -> AsyncIterator[list[Message]]:
+async def arrivals(inbox: Inbox, news: Callable[[], None]) -> AsyncIterator[list[Message]]:
     """What arrives, in order, in lists of what was there at once; other tasks run in between.
+
+    ``news`` is called before frames are judged: that their sender was restarted may be heard
+    elsewhere, and counts before them.
 
     Raises:
         ChannelError: a frame was lost.
@@ -27,7 +30,9 @@ async def arrivals(inbox: Inbox) -> AsyncIterator[list[Message]]:
             if not inbox.socket.poll(0):
                 await readable.wait()
                 continue
-            yield [message for _, message in inbox.drain()]
+            taken = inbox.take()
+            news()
+            yield [message for _, message in inbox.accept(taken)]
             await asyncio.sleep(0)
     finally:
         loop.remove_reader(descriptor)

@@ -9,7 +9,7 @@ sequence means that a frame was lost, and raises `ChannelError`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import zmq
@@ -24,6 +24,8 @@ HANG_UP_BYTES = 2 * MAX_FRAME_BYTES
 """ZeroMQ hangs up on whoever announces a larger frame, without reading it."""
 HIGH_WATER_MARK = 4096
 """Frames a link holds: a few for every request that can be live."""
+RECONNECT_MS = 10
+"""A receiver that is not listening yet is tried again after this."""
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises on bytes that somebody made up."""
 DELAY_S = (5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 5.0)
@@ -50,6 +52,7 @@ class Outbox:
         self._encoder = msgspec.msgpack.Encoder()
         self._socket = context.socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.connect(address)
 
@@ -125,7 +128,7 @@ class Inbox:
         self.delays = Histogram(DELAY_S)
         """Seconds from the departure of each frame that was taken to its receipt."""
         self._generation = generation
-        self._senders = dict(senders)
+        self._senders: dict[int, int | None] = dict(senders)
         self._expected = dict.fromkeys(self._senders, 0)
         self._heads = msgspec.msgpack.Decoder(Head)
         self._decoder = msgspec.msgpack.Decoder(Frame)
@@ -135,6 +138,15 @@ class Inbox:
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.bind(address)
 
+    def expect(self, sender: int, generation: int) -> None:
+        """From now on ``sender`` is another process: of this generation, counting from 0."""
+        self._senders[sender] = generation
+        self._expected[sender] = 0
+
+    def forget(self, sender: int) -> None:
+        """``sender`` died: what still arrives from it is stale."""
+        self._senders[sender] = None
+
     def drain(self) -> Iterator[tuple[int, Message]]:
         """(sender, message) for what has arrived, without waiting: a link's worth of frames
         at most, so that a flood does not keep the caller from its other work.
@@ -142,11 +154,25 @@ class Inbox:
         Raises:
             ChannelError: a frame of some link was lost.
         """
+        return self.accept(self.take())
+
+    def take(self) -> list[bytes]:
+        """The frames of `drain`, as they came, for `accept`."""
+        taken: list[bytes] = []
         for _ in range(HIGH_WATER_MARK):
             try:
-                data = self.socket.recv(zmq.NOBLOCK)
+                taken.append(self.socket.recv(zmq.NOBLOCK))
             except zmq.Again:
-                return
+                break
+        return taken
+
+    def accept(self, taken: Sequence[bytes]) -> Iterator[tuple[int, Message]]:
+        """(sender, message) for every frame that is in order.
+
+        Raises:
+            ChannelError: a frame of some link was lost.
+        """
+        for data in taken:
             frame = self._accept(data)
             if frame is not None:
                 for message in frame.messages:

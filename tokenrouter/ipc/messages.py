@@ -20,9 +20,9 @@ import msgspec
 
 PROTOCOL_VERSION = 2
 FRONT_END = -1
-"""The sender index of the front end, which is not a member."""
 DETOKENIZER = -2
-"""The sender index of the detokenizer."""
+SUPERVISOR = -3
+"""Indices of the processes that are not members, as senders and as who died or came back."""
 
 
 class Grammar(msgspec.Struct, frozen=True, array_like=True):

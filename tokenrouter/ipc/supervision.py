@@ -2,8 +2,13 @@
 
 A UNIX stream socket; a message is a 4-byte little-endian length and a msgpack array.
 
-child -> supervisor:  Hello, MemberReady (members) or Ready (others), StartupFailed, Serving
-supervisor -> child:  Roster, once every process is ready
+child -> supervisor:  Hello, MemberReady (members) or Ready (others), StartupFailed, Serving,
+                      Pong, Drained
+supervisor -> child:  Roster, once every process is ready; then Ping, Down, Up, Drain
+
+A process is named by its member's index, or by `messages.FRONT_END` or `DETOKENIZER`. The order
+in which the supervisor tells of a restart is a promise: every other process has `Up` in its
+link before the one that is back can send it anything.
 """
 
 from __future__ import annotations
@@ -12,10 +17,11 @@ import os
 import socket
 import struct
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 
-from tokenrouter.errors import StartupError
+from tokenrouter.errors import ChannelError, StartupError
 
 MAX_BYTES = 1024 * 1024
 
@@ -59,11 +65,27 @@ class Serving(msgspec.Struct, frozen=True, array_like=True, tag="serving"):
     url: str
 
 
+class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
+    """The child's loop turns: its answer to a `Ping`."""
+
+    number: int
+
+
+class Drained(msgspec.Struct, frozen=True, array_like=True, tag="drained"):
+    """The front end's answer to `Drain`: no request is left."""
+
+
 class Roster(msgspec.Struct, frozen=True, array_like=True, tag="roster"):
-    """Every member of the deployment, in order: what each may hold, and its generation."""
+    """Every member of the deployment, in order: what each may hold, and its generation.
+
+    ``others``: generations of the processes that are not members. ``restarts``: how often
+    each process has been started again.
+    """
 
     members: tuple[MemberReady, ...]
     generations: tuple[int, ...]
+    others: dict[int, int] = {}
+    restarts: dict[int, int] = {}
 
     @property
     def pool_tokens(self) -> int:
@@ -75,18 +97,73 @@ class Roster(msgspec.Struct, frozen=True, array_like=True, tag="roster"):
         """Requests that can be resident on every member at once."""
         return min(member.max_visits for member in self.members)
 
+    def generation(self, process: int) -> int:
+        """The generation of a process; 0 if it has none."""
+        return self.generations[process] if process >= 0 else self.others.get(process, 0)
 
-ChildMessage = Hello | MemberReady | Ready | StartupFailed | Serving
-SupervisorMessage = Roster
+    def after(self, up: Up) -> Roster:
+        """The roster once a process is back."""
+        restarts = {**self.restarts, up.process: up.restarts}
+        if up.ready is None:
+            others = {**self.others, up.process: up.generation}
+            return Roster(self.members, self.generations, others, restarts)
+        members, generations = list(self.members), list(self.generations)
+        members[up.process], generations[up.process] = up.ready, up.generation
+        return Roster(tuple(members), tuple(generations), self.others, restarts)
+
+
+class Down(msgspec.Struct, frozen=True, array_like=True, tag="down"):
+    """A process died. Nothing it knew will be known again."""
+
+    process: int
+
+
+class Up(msgspec.Struct, frozen=True, array_like=True, tag="up"):
+    """A process that was down is there again, as another ``generation``.
+
+    ``ready``: what it reported, if it is a member. ``restarts``: how often it was started
+    again.
+    """
+
+    process: int
+    generation: int
+    ready: MemberReady | None = None
+    restarts: int = 0
+
+
+class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
+    """Asks for a sign of life: a `Pong` with the same ``number``."""
+
+    number: int
+
+
+class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
+    """Take no more requests, and say when none is left (for the front end)."""
+
+
+ChildMessage = Hello | MemberReady | Ready | StartupFailed | Serving | Pong | Drained
+SupervisorMessage = Roster | Down | Up | Ping | Drain
+News = Down | Up | Drain
+"""What a child's loop is told while it serves."""
+M = TypeVar("M")
 
 
 class ChildLink:
-    """The child's end: connects, says hello, reports, and waits for the roster."""
+    """The child's end: connects, says hello, reports, waits for the roster, hears the news.
+
+    Readable (`fileno`) when there is something for `receive`.
+    """
 
     def __init__(self, path: Path, name: str) -> None:
+        self._decoder = MessageStream(msgspec.msgpack.Decoder(SupervisorMessage))
+        self._early: list[SupervisorMessage] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(os.fspath(path))
         self.send(Hello(name, os.getpid()))
+
+    def fileno(self) -> int:
+        """For a poller."""
+        return self._socket.fileno()
 
     def send(self, message: ChildMessage) -> None:
         """Tell the supervisor."""
@@ -98,17 +175,37 @@ class ChildLink:
         Raises:
             StartupError: the supervisor went away first.
         """
-        header = self._read(4)
-        return msgspec.msgpack.decode(self._read(struct.unpack("<I", header)[0]), type=Roster)
-
-    def _read(self, count: int) -> bytes:
-        parts = b""
-        while len(parts) < count:
-            part = self._socket.recv(count - len(parts))
-            if not part:
+        while True:
+            data = self._socket.recv(65536)
+            if not data:
                 raise StartupError("the supervisor closed the link before start-up finished")
-            parts += part
-        return parts
+            self._early += self._decoder.feed(data)
+            if self._early and isinstance(roster := self._early.pop(0), Roster):
+                return roster
+
+    def receive(self) -> list[News]:
+        """The news, without waiting. Pings are answered: whoever calls this is alive.
+
+        Raises:
+            ChannelError: the supervisor is gone.
+        """
+        messages, self._early = self._early, []
+        try:
+            data = self._socket.recv(65536, socket.MSG_DONTWAIT)
+            if not data:
+                raise ChannelError("the supervisor is gone")
+            messages += self._decoder.feed(data)
+        except BlockingIOError:
+            pass  # nothing new
+        except ConnectionError as error:
+            raise ChannelError("the supervisor is gone") from error
+        news: list[News] = []
+        for message in messages:
+            if isinstance(message, Ping):
+                self.send(Pong(message.number))
+            elif not isinstance(message, Roster):
+                news.append(message)
+        return news
 
 
 def encode(message: ChildMessage | SupervisorMessage) -> bytes:
@@ -117,21 +214,21 @@ def encode(message: ChildMessage | SupervisorMessage) -> bytes:
     return struct.pack("<I", len(data)) + data
 
 
-class StreamDecoder:
-    """Cuts a child's byte stream into messages (the supervisor's side)."""
+class MessageStream(Generic[M]):
+    """Cuts a byte stream into messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, decoder: msgspec.msgpack.Decoder[M]) -> None:
         self._buffer = b""
-        self._decoder = msgspec.msgpack.Decoder(ChildMessage)
+        self._decoder = decoder
 
-    def feed(self, data: bytes) -> list[ChildMessage]:
+    def feed(self, data: bytes) -> list[M]:
         """The messages that ``data`` completes.
 
         Raises:
             StartupError: the stream is not ours (bad length or content).
         """
         self._buffer += data
-        messages: list[ChildMessage] = []
+        messages: list[M] = []
         while len(self._buffer) >= 4:
             length = struct.unpack("<I", self._buffer[:4])[0]
             if length > MAX_BYTES:
@@ -144,3 +241,10 @@ class StreamDecoder:
                 raise StartupError(f"supervision link: {error}") from error
             self._buffer = self._buffer[4 + length :]
         return messages
+
+
+class StreamDecoder(MessageStream[ChildMessage]):
+    """Cuts a child's byte stream into messages (the supervisor's side)."""
+
+    def __init__(self) -> None:
+        super().__init__(msgspec.msgpack.Decoder(ChildMessage))

@@ -1,6 +1,7 @@
-"""The processes of one deployment as events see them: who is ready, who died, and why.
+"""The processes of one deployment as events: what they say, and that they end.
 
 One selector waits for the zygote's reports, the children's links and stop signals.
+`startup.py` and `keeper.py` decide what follows from an event.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import logging
 import os
 import selectors
 import socket
+import struct
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,20 +20,51 @@ from tokenrouter.errors import StartupError
 from tokenrouter.ipc.supervision import (
     ChildMessage,
     Hello,
-    MemberReady,
-    Ready,
-    Roster,
-    Serving,
-    StartupFailed,
     StreamDecoder,
+    SupervisorMessage,
     encode,
 )
 from tokenrouter.processes import protocol
-from tokenrouter.processes.kernel import describe_exit
+from tokenrouter.processes.kernel import describe_exit, parent_of
 from tokenrouter.processes.signals import StopSignals
 from tokenrouter.processes.zygote_handle import ZygoteHandle
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A child's message."""
+
+    name: str
+    message: ChildMessage
+
+
+@dataclass(frozen=True, slots=True)
+class HungUp:
+    """A child's link is closed: it is dead, or as good as dead.
+
+    ``why``: in words; empty if its end of the link closed, as when it dies.
+    """
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A child ended, and ``how``, in words."""
+
+    name: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class ZygoteAlive:
+    """The zygote answered a probe."""
+
+
+Event = Said | HungUp | Gone | ZygoteAlive
 
 
 @dataclass(slots=True, eq=False)
@@ -43,27 +77,23 @@ class _Link:
 
 
 class Family:
-    """Starts what ``launch`` says, and keeps account of it.
+    """Starts what ``launch`` says, and tells what becomes of it.
 
     Attributes:
-        waiting: children that have not reported that they are ready.
         alive: children that run, or will be started.
-        members: what the ready members reported, by index.
-        url: where the front end answers, once it does.
-        failure: the first thing that went wrong, in words.
+        failure: why nothing can go on (the zygote failed or died), in words.
         stops: stop signals that have arrived.
     """
 
     def __init__(self, launch: protocol.Launch, signals: StopSignals) -> None:
-        self.waiting = {child.name for child in launch.children}
-        self.alive = set(self.waiting)
-        self.members: dict[int, MemberReady] = {}
-        self.url: str | None = None
+        self.names = {child.name for child in launch.children}
+        self.alive = set(self.names)
         self.failure: str | None = None
         self.stops = 0
         self._forked = False
         self._zygote_lives = True
-        self._links: list[_Link] = []
+        self._links: dict[str, _Link] = {}
+        self._events: list[Event] = []
         self._signals = signals
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(os.fspath(launch.ports.supervisor))
@@ -76,32 +106,50 @@ class Family:
         self._selector.register(self._zygote, selectors.EVENT_READ, self._on_report)
         self._zygote.order(launch)
 
-    def poll(self, timeout: float | None) -> None:
-        """Wait for something to happen, at most ``timeout`` seconds, and take account of it."""
+    def poll(self, timeout: float | None) -> list[Event]:
+        """What happened; waits at most ``timeout`` seconds for the first thing."""
         for key, _ in self._selector.select(timeout):
             key.data()
+        events, self._events = self._events, []
+        return events
 
-    def broadcast(self, roster: Roster) -> None:
-        """Tell every child who its peers are."""
-        data = encode(roster)
-        for link in self._links:
-            with contextlib.suppress(OSError):  # a dead child is noticed by its exit
+    def tell(self, names: Iterable[str], *messages: SupervisorMessage) -> None:
+        """Send to children. One that does not even take its messages counts as hung up."""
+        data = b"".join(map(encode, messages))
+        for name in names:
+            link = self._links.get(name)
+            if link is None:
+                continue  # it died
+            try:
                 link.socket.sendall(data)
+            except BlockingIOError:
+                self._hang_up(link, "it does not read what the supervisor tells it")
+            except OSError:
+                self._hang_up(link, "")
 
-    def signal(self, number: int) -> bool:
-        """Have every child sent a signal; False if there is nobody to do it."""
+    def start(self, specs: tuple[protocol.ChildSpec, ...]) -> None:
+        """Have children forked again that are gone."""
+        self.alive |= {spec.name for spec in specs}
+        self._zygote.order(protocol.Start(specs))
+
+    def signal(self, number: int, names: Collection[str] | None = None) -> bool:
+        """Have children (None: all) sent a signal; False if there is nobody to do it."""
         if self._forked and self._zygote_lives:
-            self._zygote.order(protocol.Signal(number))
+            self._zygote.order(protocol.Signal(number, None if names is None else tuple(names)))
             return True
         return False
 
+    def probe_zygote(self) -> None:
+        """Ask it for a sign of life."""
+        self._zygote.order(protocol.Probe(0))
+
     def close(self) -> None:
         """Kill whatever is left, and close every descriptor."""
-        self._selector.close()
         self._zygote.end()
-        self._listener.close()
-        for link in self._links:
-            link.socket.close()
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self._selector.close()
 
     def _on_signal(self) -> None:
         self.stops += len(self._signals.arrived())
@@ -126,14 +174,17 @@ class Family:
                 logger.debug("%s: started as process %d", name, pid)
             case protocol.Exited(name, _, status):
                 self._exited(name, status)
+            case protocol.Alive():
+                self._events.append(ZygoteAlive())
 
     def _exited(self, name: str, status: int) -> None:
         # Its last words may still wait to be read, and they say more than its status.
         self._accept()
-        for link in self._links:
-            self._read(link)
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, partial):
+                key.data()
         self.alive.discard(name)
-        self._fail(f"{name} died ({describe_exit(status)}); its log says more")
+        self._events.append(Gone(name, describe_exit(status)))
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -141,7 +192,6 @@ class Family:
                 connection, _ = self._listener.accept()
                 connection.setblocking(False)
                 link = _Link(connection)
-                self._links.append(link)
                 self._selector.register(connection, selectors.EVENT_READ, partial(self._read, link))
 
     def _read(self, link: _Link) -> None:
@@ -151,25 +201,38 @@ class Family:
             while data := link.socket.recv(65536):
                 for message in link.decoder.feed(data):
                     self._take(link, message)
+            self._hang_up(link, "")
         except BlockingIOError:
-            return
+            pass  # that was all
         except ConnectionResetError:
-            pass  # it died; the zygote will say how
+            self._hang_up(link, "")
         except StartupError as error:
-            self._fail(f"{link.name or 'an unknown process'}: {error}")
-        self._selector.unregister(link.socket)
-        link.socket.close()
+            self._hang_up(link, str(error))
 
     def _take(self, link: _Link, message: ChildMessage) -> None:
-        match message:
-            case Hello(name, _):
-                link.name = name
-            case MemberReady(member=index):
-                self.members[index] = message
-                self.waiting.discard(link.name)
-            case Ready():
-                self.waiting.discard(link.name)
-            case Serving(url):
-                self.url = url
-            case StartupFailed(reason):
-                self._fail(f"{link.name}: {reason}")
+        if link.name:
+            self._events.append(Said(link.name, message))
+            return
+        pid = _peer(link.socket)
+        if not isinstance(message, Hello) or message.name not in self.names:
+            raise StartupError("supervision link: the first message is not a child's hello")
+        if parent_of(pid) != self._zygote.pid:
+            raise StartupError(f"supervision link: process {pid} is none of ours")
+        link.name = message.name
+        self._links[link.name] = link
+
+    def _hang_up(self, link: _Link, why: str) -> None:
+        self._selector.unregister(link.socket)
+        link.socket.close()
+        if not link.name:
+            logger.warning("dropped a connection: %s", why or "it said nothing")
+        elif self._links.get(link.name) is link:
+            del self._links[link.name]
+            self._events.append(HungUp(link.name, why))
+
+
+def _peer(connection: socket.socket) -> int:
+    """The process at the other end, as the kernel knows it."""
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", data)[0]
+    return pid

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
@@ -32,6 +33,15 @@ def yield_to_members() -> None:
     A member tells others what a step gave, and must go on to its next step before they run.
     """
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0: there is no such process."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    return int(status.rpartition(")")[2].split()[1])
 
 
 def _prctl(option: int, value: int) -> None:

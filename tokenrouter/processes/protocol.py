@@ -1,7 +1,7 @@
 """What the supervisor and the zygote tell each other.
 
-supervisor -> zygote:  Launch (once), Signal
-zygote -> supervisor:  Prepared, Forked, Exited, PrepareFailed
+supervisor -> zygote:  Launch (once), Start, Signal, Probe
+zygote -> supervisor:  Prepared, Forked, Exited, PrepareFailed, Alive
 
 Over an inherited SOCK_SEQPACKET pair: one message a packet.
 """
@@ -51,8 +51,21 @@ class Launch(msgspec.Struct, frozen=True, tag="launch"):
     shared: bool
 
 
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """Fork ``children`` again, each of which has exited."""
+
+    children: tuple[ChildSpec, ...]
+
+
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
-    """Send signal ``number`` to every child that is alive."""
+    """Send signal ``number`` to the children ``names`` that are alive; None: to all."""
+
+    number: int
+    names: tuple[str, ...] | None = None
+
+
+class Probe(msgspec.Struct, frozen=True, tag="probe"):
+    """Asks for a sign of life, an `Alive`."""
 
     number: int
 
@@ -85,8 +98,14 @@ class PrepareFailed(msgspec.Struct, frozen=True, tag="prepare_failed"):
     reason: str
 
 
-ToZygote = Launch | Signal
-FromZygote = Prepared | Forked | Exited | PrepareFailed
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """The answer to the `Probe` with this number."""
+
+    number: int
+
+
+ToZygote = Launch | Start | Signal | Probe
+FromZygote = Prepared | Forked | Exited | PrepareFailed | Alive
 
 
 def send(channel: socket.socket, message: ToZygote | FromZygote) -> None:

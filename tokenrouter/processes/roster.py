@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tokenrouter.config import Config
 from tokenrouter.errors import StartupError
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END
 from tokenrouter.ipc.supervision import MemberReady, Roster
 from tokenrouter.processes.protocol import Launch
 
@@ -19,10 +20,21 @@ def build(config: Config, ready: Mapping[int, MemberReady]) -> Roster:
     """The roster of a deployment whose members are all ready.
 
     Raises:
-        StartupError: members disagree about tokens, or cannot hold what they must.
+        StartupError: as `check`.
     """
     members = tuple(ready[index] for index in range(len(config.models)))
-    known = [member for member in members if member.tokenizer]
+    generations = tuple(secrets.randbits(GENERATION_BITS) for _ in members)
+    others = {each: secrets.randbits(GENERATION_BITS) for each in (FRONT_END, DETOKENIZER)}
+    return check(config, Roster(members, generations, others))
+
+
+def check(config: Config, roster: Roster) -> Roster:
+    """The same roster, if its members fit together.
+
+    Raises:
+        StartupError: members disagree about tokens, or cannot hold what they must.
+    """
+    known = [member for member in roster.members if member.tokenizer]
     for member in known[1:]:
         if member.tokenizer != known[0].tokenizer:
             first, other = config.names[known[0].member], config.names[member.member]
@@ -30,13 +42,13 @@ def build(config: Config, ready: Mapping[int, MemberReady]) -> Roster:
                 f"models: {first} and {other} loaded different vocabularies; route between "
                 "models that share one"
             )
-    for model, member in zip(config.models, members, strict=True):
+    for model, member in zip(config.models, roster.members, strict=True):
         if model.threshold > min(member.max_visits, member.pool_tokens):
             raise StartupError(
                 f"models.{model.name}.threshold: {model.threshold} visits can never wait here: "
                 f"it holds {member.max_visits} visits and {member.pool_tokens} tokens; lower it"
             )
-    return Roster(members, tuple(secrets.randbits(GENERATION_BITS) for _ in members))
+    return roster
 
 
 def summary(config: Config, roster: Roster, launch: Launch) -> list[str]:

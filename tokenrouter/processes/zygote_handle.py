@@ -36,6 +36,11 @@ class ZygoteHandle:
                 env={**os.environ, "PYTHONPATH": path},
             )
 
+    @property
+    def pid(self) -> int:
+        """Of the process, the parent of all children."""
+        return self._process.pid
+
     def fileno(self) -> int:
         """For a selector: readable when there is a report, or the zygote is gone."""
         return self._channel.fileno()

@@ -34,12 +34,13 @@ def run_follower(
     link.send(Ready())
     generation = link.roster().generations[index]
     inbox = Inbox(context, ports.rank(index, rank), {index: generation}, generation)
-    waiter = Waiter([inbox.socket])
+    waiter = Waiter([inbox.socket], link)
     gc.collect()
     gc.freeze()
     try:
         while True:
             waiter.wait(None)
+            link.receive()  # only its pings concern a rank: who dies concerns the leader
             for _, call in inbox.drain():
                 mirror.apply(call)
     finally:

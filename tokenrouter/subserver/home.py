@@ -13,6 +13,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 from tokenrouter.ipc.messages import (
+    FRONT_END,
     Abort,
     Admitted,
     Blocked,
@@ -25,7 +26,7 @@ from tokenrouter.ipc.messages import (
     Output,
     Submit,
 )
-from tokenrouter.ipc.supervision import Roster
+from tokenrouter.ipc.supervision import Roster, Up
 from tokenrouter.subserver.finish import Decode, Finish, FinishRule, aborted
 from tokenrouter.subserver.owned import Owned
 
@@ -71,6 +72,7 @@ class Home:
         self._changed: dict[int, Owned] = {}
         self._done: list[Output] = []
         self._others: dict[int, Live] = {}
+        self._down: set[int] = set()
         self._tokens = 0
         self._counted = 0
         self.stale = 0
@@ -109,8 +111,7 @@ class Home:
         """Apply one message of the front end or of a member."""
         owned = self._owned.get(message.uid)
         if isinstance(message, Submit):
-            self._waiting.append(message)
-            self._start_waiting()
+            self._accept(message)
         elif owned is None:
             self._receive_unowned(message)
         elif isinstance(message, Commit | HandOver):
@@ -125,12 +126,48 @@ class Home:
         else:
             self._finish(owned, aborted(BY_CLIENT))
 
+    def lost(self, process: int) -> None:
+        """A process died: what could have to do with it ends, and may be asked for again.
+
+        All that is owned, if it was the front end; else what may visit that member.
+        """
+        if process >= 0:
+            self._down.add(process)
+            self._others.pop(process, None)
+        waiting, self._waiting = self._waiting, deque()
+        for submit in waiting:
+            if _concerns(process, submit):
+                self._refuse(submit, process)
+            else:
+                self._waiting.append(submit)
+        for owned in list(self._owned.values()):
+            if _concerns(process, owned.submit):
+                self._finish(owned, _death(process))
+        self._start_waiting()
+
+    def returned(self, up: Up) -> None:
+        """A process is back."""
+        self._down.discard(up.process)
+        self._roster = self._roster.after(up)
+
     def take_outputs(self) -> list[Output]:
         """What the detokenizer has to be told since the last call, oldest first."""
         outputs = [self._output(owned, None) for owned in self._changed.values()]
         outputs += self._done
         self._changed, self._done = {}, []
         return outputs
+
+    def _accept(self, submit: Submit) -> None:
+        # The front end may have sent it before it heard of a death.
+        missing = self._down.intersection(submit.route.members)
+        if missing:
+            self._refuse(submit, min(missing))
+        else:
+            self._waiting.append(submit)
+            self._start_waiting()
+
+    def _refuse(self, submit: Submit, process: int) -> None:
+        self._done.append(self._output(self._own(submit), _death(process)))
 
     def _receive_unowned(self, message: HomeMessage) -> None:
         for submit in self._waiting:
@@ -235,3 +272,12 @@ class Home:
         self._changed.pop(owned.uid, None)
         self._done.append(self._output(owned, finish))
         self._start_waiting()
+
+
+def _concerns(process: int, submit: Submit) -> bool:
+    return process == FRONT_END or process in submit.route.members
+
+
+def _death(process: int) -> Finish:
+    who = "the front end" if process == FRONT_END else f"member {process}"
+    return aborted(f"{who} died; the request may be retried", 503)

@@ -6,16 +6,20 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from tokenrouter.ipc.messages import Buckets, MemberState, Message, Output
+from tokenrouter.ipc.supervision import News
 
 
 class Links(Protocol):
     """The rest of the deployment, as one member sees it."""
 
-    def poll(self, timeout: float | None) -> Iterable[tuple[int, Message]]:
-        """(sender, message) of all that arrived; waits up to ``timeout`` s for the first."""
+    def poll(self, timeout: float | None) -> Iterable[tuple[int, Message | News]]:
+        """(sender, message) of all that arrived; waits up to ``timeout`` s for the first.
+
+        News of a process comes before anything of its next generation.
+        """
 
     def post(self, member: int, message: Message) -> None:
-        """Add to the frame that `flush` sends to another member."""
+        """Add to the frame that `flush` sends to another member; if it is down, drop."""
 
     def flush(self) -> None:
         """Send one frame to each member that something was posted to."""

@@ -32,7 +32,7 @@ from tokenrouter.ipc.messages import (
     Text,
     ToRank,
 )
-from tokenrouter.ipc.supervision import Roster
+from tokenrouter.ipc.supervision import Down, Drain, News, Roster, Up
 from tokenrouter.schedulers.base import Step
 from tokenrouter.subserver.batching import Rules, choose, clamp
 from tokenrouter.subserver.engine import Engine, StepBatch, Visit, Work
@@ -46,6 +46,8 @@ from tokenrouter.subserver.stats import Stats
 from tokenrouter.subserver.visits import Event, Stepped, Visits
 
 MIN_WAIT_S = 1.0
+NOBODY = Live(0, 0, 0)
+"""What a member that was just started knows of another home."""
 ToHome = Commit | HandOver | Blocked | Admitted | Failed
 
 
@@ -167,8 +169,14 @@ class Subserver:
             message = HandOver(visit.uid, visit.epoch, visit.length, kept, to, payload, written)
         self._tell_home(visit.home, message)
 
-    def _dispatch(self, sender: int, message: Message) -> None:
-        if isinstance(message, Live):
+    def _dispatch(self, sender: int, message: Message | News) -> None:
+        if isinstance(message, Down):
+            self._lost(message.process)
+        elif isinstance(message, Up):
+            self._returned(message)
+        elif isinstance(message, Drain):
+            raise ChannelError("a member was told to drain, which is for the front end")
+        elif isinstance(message, Live):
             self.home.hear(sender, message)
         elif isinstance(message, Inspect):
             self._links.emit([self._state(message.ticket)])
@@ -180,6 +188,22 @@ class Subserver:
             raise ChannelError(f"member {sender} sent {type(message).__name__} to a member")
         else:
             self.home.receive(sender, message)
+
+    def _lost(self, process: int) -> None:
+        """A process died: end what it owned here, and what this home owns that may visit it."""
+        self._told.pop(process, None)
+        for visit in self.visits:
+            if visit.home == process:
+                self._events.append((process, Close(visit.uid)))
+        self.home.lost(process)
+
+    def _returned(self, up: Up) -> None:
+        """A process is back, and knows nothing: tell a member who is live here."""
+        self.home.returned(up)
+        if up.process >= 0:
+            self._told[up.process] = self.home.live
+            if self.home.live != NOBODY:
+                self._links.post(up.process, self.home.live)
 
     def _apply_events(self) -> None:
         now = self._clock()

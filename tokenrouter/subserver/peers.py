@@ -1,4 +1,7 @@
-"""The links of one member: front end and other members in, other members and detokenizer out."""
+"""The links of one member: front end and other members in, other members and detokenizer out.
+
+While another process is down, its links are closed and what is posted for it goes nowhere.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,17 @@ from collections.abc import Iterator, Sequence
 import zmq
 
 from tokenrouter.ipc.channels import Inbox, Outbox
-from tokenrouter.ipc.messages import FRONT_END, Buckets, MemberState, Message, Output
+from tokenrouter.ipc.messages import (
+    DETOKENIZER,
+    FRONT_END,
+    SUPERVISOR,
+    Buckets,
+    MemberState,
+    Message,
+    Output,
+)
 from tokenrouter.ipc.ports import Ports
+from tokenrouter.ipc.supervision import ChildLink, Down, News, Roster, Up
 from tokenrouter.ipc.waiting import Waiter
 
 
@@ -19,7 +31,7 @@ class PeerLinks:
 
     Args:
         context: made before the process is pinned to its cores.
-        generations: of every member, in order.
+        link: to the supervisor, which tells who died and who is back.
     """
 
     def __init__(
@@ -27,31 +39,39 @@ class PeerLinks:
         context: zmq.Context[zmq.Socket[bytes]],
         ports: Ports,
         member: int,
-        generations: Sequence[int],
+        roster: Roster,
+        link: ChildLink,
     ) -> None:
-        mine = generations[member]
-        others = {m: g for m, g in enumerate(generations) if m != member}
+        self._context, self._ports, self._member = context, ports, member
+        self._generation = roster.generation(member)
+        others = {m: g for m, g in enumerate(roster.generations) if m != member}
         own = ports.members[member]
+        clients = {FRONT_END: roster.generation(FRONT_END)}
         self._inboxes = (
-            Inbox(context, own.peer, others, mine),
-            Inbox(context, own.input, {FRONT_END: 0}, mine),
+            Inbox(context, own.peer, others, self._generation),
+            Inbox(context, own.input, clients, self._generation),
         )
-        self._outboxes = {
-            m: Outbox(context, ports.members[m].peer, member, mine, g) for m, g in others.items()
-        }
-        self._detokenizer = Outbox(context, ports.detokenizer, member, mine)
-        self._waiter = Waiter([inbox.socket for inbox in self._inboxes])
+        others[DETOKENIZER] = roster.generation(DETOKENIZER)
+        self._outboxes = {process: self._outbox(process, g) for process, g in others.items()}
+        self._link = link
+        self._waiter = Waiter([inbox.socket for inbox in self._inboxes], link)
 
-    def poll(self, timeout: float | None) -> Iterator[tuple[int, Message]]:
+    def poll(self, timeout: float | None) -> Iterator[tuple[int, Message | News]]:
         """(sender, message) of all that arrived; waits up to ``timeout`` s for the first."""
         ready = self._waiter.wait(timeout)
-        for inbox in self._inboxes:
-            if inbox.socket in ready:
-                yield from inbox.drain()
+        taken = [(inbox, inbox.take()) for inbox in self._inboxes if inbox.socket in ready]
+        # After the frames are taken, before they are judged: the news about their senders is
+        # here before they are.
+        for news in self._link.receive():
+            self._readdress(news)
+            yield SUPERVISOR, news
+        for inbox, frames in taken:
+            yield from inbox.accept(frames)
 
     def post(self, member: int, message: Message) -> None:
-        """Add to the frame that `flush` sends to another member."""
-        self._outboxes[member].post(message)
+        """Add to the frame that `flush` sends to another member, unless it is down."""
+        if outbox := self._outboxes.get(member):
+            outbox.post(message)
 
     def flush(self) -> None:
         """Send one frame to each member that something was posted to."""
@@ -59,10 +79,11 @@ class PeerLinks:
             outbox.flush()
 
     def emit(self, outputs: Sequence[Output | MemberState]) -> None:
-        """Send outputs to the detokenizer, as one frame."""
-        for output in outputs:
-            self._detokenizer.post(output)
-        self._detokenizer.flush()
+        """Send outputs to the detokenizer, as one frame, unless it is down."""
+        if outbox := self._outboxes.get(DETOKENIZER):
+            for output in outputs:
+                outbox.post(output)
+            outbox.flush()
 
     def dropped(self) -> dict[str, int]:
         """Frames that were not applied, by kind."""
@@ -82,5 +103,27 @@ class PeerLinks:
         self._waiter.close()
         for inbox in self._inboxes:
             inbox.close()
-        for outbox in (*self._outboxes.values(), self._detokenizer):
+        for outbox in self._outboxes.values():
             outbox.close()
+
+    def _outbox(self, process: int, generation: int) -> Outbox:
+        peers = self._ports.members
+        address = peers[process].peer if process >= 0 else self._ports.detokenizer
+        return Outbox(self._context, address, self._member, self._generation, generation)
+
+    def _readdress(self, news: News) -> None:
+        """Forget a process that died; know it again when it is back."""
+        if not isinstance(news, Down | Up):
+            return
+        process = news.process
+        inbox = self._inboxes[process == FRONT_END]
+        if isinstance(news, Down):
+            if outbox := self._outboxes.pop(process, None):
+                outbox.close()
+            if process != DETOKENIZER:
+                inbox.forget(process)
+            return
+        if process != FRONT_END:
+            self._outboxes[process] = self._outbox(process, news.generation)
+        if process != DETOKENIZER:
+            inbox.expect(process, news.generation)

@@ -40,7 +40,7 @@ def run_member(
     ranks = _to_ranks(context, config, ports, index, roster.generations[index])
     engine = LeadingEngine(member.ranked, ranks) if member.ranked else member.engine
     engine.limit_vocabulary(min(each.vocab_size for each in roster.members))
-    links = PeerLinks(context, ports, index, roster.generations)
+    links = PeerLinks(context, ports, index, roster, link)
     subserver = Subserver(
         index,
         config.names,

@@ -1,0 +1,44 @@
+"""The first start of a deployment: who has reported, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenrouter.ipc.supervision import MemberReady, Ready, Serving, StartupFailed
+from tokenrouter.processes.family import Event, Gone, Said
+
+
+class Startup:
+    """Account of a start, event by event.
+
+    Attributes:
+        waiting: children that have not reported that they are ready.
+        members: what the ready members reported, by index.
+        url: where the front end answers, once it does.
+        failure: the first thing that went wrong, in words.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.waiting = set(names)
+        self.members: dict[int, MemberReady] = {}
+        self.url: str | None = None
+        self.failure: str | None = None
+
+    def take(self, event: Event) -> None:
+        """Count one event."""
+        match event:
+            case Said(name, MemberReady(member=index) as ready):
+                self.members[index] = ready
+                self.waiting.discard(name)
+            case Said(name, Ready()):
+                self.waiting.discard(name)
+            case Said(_, Serving(url)):
+                self.url = url
+            case Said(name, StartupFailed(reason)):
+                self._fail(f"{name}: {reason}")
+            case Gone(name, how):
+                self._fail(f"{name} died ({how}); its log says more")
+
+    def _fail(self, what: str) -> None:
+        if self.failure is None:
+            self.failure = what
