@@ -54,6 +54,12 @@ class FreeEngine:
         visit.computed = 0
         return True
 
+    def should_wait(self, visit: Visit, others: Sequence[Visit]) -> bool:
+        return False
+
+    def share(self, visit: Visit, length: int) -> None:
+        pass
+
     def step(
         self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
     ) -> StepBatch:

@@ -79,6 +79,7 @@ class FakeEngine:
         self.pool_tokens = pool_tokens
         self.max_visits = max_visits
         self.calls: list[tuple[object, ...]] = []
+        self.shared: list[tuple[int, int]] = []
         self.free = pool_tokens
         self.slots = max_visits
         self._cached = cached
@@ -104,6 +105,12 @@ class FakeEngine:
         visit.computed = min(self._cached, visit.length - 1)
         self.free -= visit.computed
         return True
+
+    def should_wait(self, visit: Visit, others: Sequence[Visit]) -> bool:
+        return False
+
+    def share(self, visit: Visit, length: int) -> None:
+        self.shared.append((visit.uid, length))
 
     def step(
         self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing

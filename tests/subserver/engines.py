@@ -11,12 +11,26 @@ from tokenrouter.subserver.timed import TimedEngine, extend_context
 
 
 class PrefixCache(TimedEngine):
-    """Remembers every prefix it computed, as a radix cache does; what is hit counts as held."""
+    """Remembers every prefix it computed, as a radix cache does; what is hit counts as held.
+
+    Prompts are remembered once they are computed, the rest on release.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._seen: set[int] = set()
         self.hits = 0
+        self.followers = 0
+
+    def should_wait(self, visit: Visit, others: Sequence[Visit]) -> bool:
+        waits = any(
+            other.prompt_length > 2 and other.tokens[:2] == visit.tokens[:2] for other in others
+        )
+        self.followers += waits
+        return waits
+
+    def share(self, visit: Visit, length: int) -> None:
+        self._seen.update(visit.handle[: length + 1])
 
     def admit(self, visit: Visit) -> bool:
         if not super().admit(visit):

@@ -139,6 +139,7 @@ def test_a_prefix_cache_is_really_hit():
     assert differences(deployment, jobs) == []
     deployment.assert_clean()
     assert all(engine.hits > 20 for engine in deployment.engines)
+    assert sum(engine.followers for engine in deployment.engines) > 3
     answers = deployment.answers
     assert all(answers[str(job.uid)].cached_tokens < len(job.prompt) for job in jobs)
 

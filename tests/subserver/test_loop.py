@@ -266,6 +266,15 @@ def test_a_threshold_that_is_reached_forces_nothing():
     assert member.loop.stats.expired_waits == 0
 
 
+def test_a_threshold_that_is_reached_when_the_wait_ends_forces_nothing():
+    member = Member((2, 1, 1), max_wait=5.0)
+    member.turn((1, Live(9, 9, 90)), counted(1))
+    member.now += 6.0
+    member.turn(counted(2))
+    assert member.engine.calls[-1][1] == [(1, 3), (2, 3)]
+    assert member.loop.stats.expired_waits == 0
+
+
 def test_the_wait_is_ten_steps_and_at_least_a_second():
     member = Member((3, 1, 1))
     member.turn((1, Live(9, 9, 90)), counted(1))
@@ -335,6 +344,17 @@ def test_the_prompt_is_computed_before_control_comes_only_if_asked():
         member.turn()
         fed = [call[1] for call in member.engine.calls if call[0] == "step"]
         assert fed == ([[(1, 2)], [(1, 1)]] if eager else []), "then there is nothing left to do"
+
+
+def test_a_prompt_is_shared_when_its_last_chunk_is_computed():
+    member = Member(limits=Limits(16, 1))
+    member.turn((FRONT_END, make_submit(1, range(101, 106), to=everyone())))
+    assert member.engine.shared == []
+    member.turn()
+    assert member.engine.shared == [(1, 4)]
+    member.turn()
+    member.turn()
+    assert member.engine.shared == [(1, 4)]
 
 
 def test_early_work_without_memory_is_given_up():

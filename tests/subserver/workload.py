@@ -87,6 +87,8 @@ BY_CLIENT = {"type": "abort", "message": "Aborted by the client"}
 def _job(rng: random.Random, mix: Mix, uid: int, eos_ids: Sequence[Sequence[int]]) -> Job:
     prompt_length = rng.randint(1, max(mix.room // 2, 1))
     prompt = [rng.choice(ALPHABET) for _ in range(prompt_length)]
+    if uid % 4 == 0:
+        prompt = list(ALPHABET[:prompt_length])  # a beginning that many share
     route = _route(rng, mix.members)
     limit = rng.randint(0 if rng.random() < 0.05 else 1, mix.room - prompt_length)
     sampling = Sampling(limit, ignore_eos=rng.random() < 0.7)

@@ -340,6 +340,13 @@ class Admit(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
     tokens: list[int]
 
 
+class Share(msgspec.Struct, frozen=True, array_like=True, tag="share"):
+    """Other visits may find the KV of the visit's first ``length`` tokens."""
+
+    uid: int
+    length: int
+
+
 class Truncate(msgspec.Struct, frozen=True, array_like=True, tag="truncate"):
     """The visit's KV from position ``length`` on is free."""
 
@@ -363,7 +370,7 @@ class Feed(msgspec.Struct, frozen=True, array_like=True, tag="feed"):
     digest: int
 
 
-ToRank = Admit | Truncate | Release | Feed
+ToRank = Admit | Share | Truncate | Release | Feed
 """Calls of a tensor-parallel member's engine, in the order in which rank 0 made them."""
 Message = (
     Submit

@@ -2,7 +2,8 @@
 
 Called by `loop.py` before each step. A visit is **ready** when one step can feed all its
 pending tokens and sample; it is **prefilling** when it has control and needs more than
-one chunk; **early** when it may compute its prompt before control comes (eager prefill).
+one chunk, or has let another one compute their common prompt first; **early** when it may
+compute its prompt before control comes (eager prefill).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def choose(
     for visit in visits:
         if visit.control:
             if not visit.blocked:
-                fits = visit.pending <= 1 + limits.chunk
+                fits = visit.pending <= 1 + limits.chunk and not visit.follows
                 (ready if fits else prefilling).append(visit)
         elif visit.eager and visit.computed < visit.prompt_length:
             early.append(visit)

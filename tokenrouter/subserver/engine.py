@@ -25,8 +25,10 @@ class Visit:
     its prompt may be computed before control comes. ``resident``: the engine holds a
     slot for it. ``cached``: tokens the prefix cache gave at the first admission.
     ``blocked``: it has control, but there was no memory when it last asked, after
-    ``starved_at`` departures (`memory.py`). ``handle`` belongs
-    to the engine; ``scheduler`` and ``request`` are the algorithm and what it sees.
+    ``starved_at`` departures (`memory.py`). ``follows``: it lets an older visit compute the
+    prompt that they share; ``unshared``: its own is not computed yet, for others to find.
+    ``handle`` belongs to the engine; ``scheduler`` and ``request`` are the algorithm and what
+    it sees.
 
     ``cuts``: each position from which tokens were replaced, in order, so that whoever
     follows ``tokens`` need not compare them (`Seen`). ``eos_ids``: of every member of the
@@ -47,6 +49,8 @@ class Visit:
     resident: bool = False
     blocked: bool = False
     starved_at: int = -1
+    follows: bool = False
+    unshared: bool = False
     epoch: int = 0
     ready_since: float = 0.0
     handle: Any = None
@@ -137,6 +141,19 @@ class Engine(Protocol):
 
         Sets ``visit.computed`` (at most ``length - 1``). False, changing nothing, if no
         slot is free.
+        """
+
+    def should_wait(self, visit: Visit, others: Sequence[Visit]) -> bool:
+        """Whether ``visit`` (not resident) had better be admitted later.
+
+        ``others`` are about to compute their prompts: True if the prefix cache will then
+        have much of what ``visit`` would compute now. Changes nothing.
+        """
+
+    def share(self, visit: Visit, length: int) -> None:
+        """Let visits admitted from now on find the KV of the first ``length`` tokens.
+
+        They are computed: ``length <= visit.computed``.
         """
 
     def step(

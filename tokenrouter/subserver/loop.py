@@ -90,6 +90,7 @@ class Subserver:
         self._posted: set[int] = set()
         self._idle = False
         self._overdue = False
+        self._forced = False
 
     def run(self) -> None:
         """Serve for ever."""
@@ -119,7 +120,7 @@ class Subserver:
             granted, starved = self.memory.secure(work)
             self._block(starved)
         self.stats.launched(granted, self._clock())
-        self.stats.expired_waits += self._overdue and bool(granted)
+        self.stats.expired_waits += self._forced and bool(granted)
         self._idle = not granted
         self._flush()
         return granted
@@ -133,6 +134,8 @@ class Subserver:
         self.stats.stepped(len(work), ended - started, ended)
         for visit, n in work:
             visit.computed += n
+            if visit.unshared:
+                self.memory.share_prompt(visit)
         return batch
 
     def complete(self, work: Sequence[Work], batch: StepBatch) -> None:
@@ -256,7 +259,11 @@ class Subserver:
                 self._tell_home(visit.home, Admitted(visit.uid))
 
     def _choose(self) -> list[Work]:
-        return choose(self.visits, self._threshold(), self.rules.limits, self._overdue)
+        threshold, limits = self._threshold(), self.rules.limits
+        work = choose(self.visits, threshold, limits)
+        # Overdue visits may have got company by now: then nothing is forced.
+        self._forced = self._overdue and not work
+        return choose(self.visits, threshold, limits, overdue=True) if self._forced else work
 
     def _threshold(self) -> int:
         return clamp(self.rules.thresholds, self.home.live_requests)[self.member]

@@ -33,23 +33,39 @@ class Memory:
     def secure(self, work: Sequence[Work]) -> tuple[list[Work], list[Visit]]:
         """Make room for as much of ``work`` as the pool allows, oldest visit first.
 
-        Admits visits that are not resident and evicts younger ones as needed. Returns the
-        work that can run now, and the visits that got no memory.
+        Admits visits that are not resident and evicts younger ones as needed. One that shares
+        its prompt with an older one in ``work`` may be left out: next time it finds it cached.
+        Returns the work that can run now, and the visits that got no memory.
         """
         needed = sum(n for _, n in work)
         if all(visit.resident for visit, _ in work) and needed <= self._engine.free_tokens():
             return list(work), []
         granted: list[Work] = []
         starved: list[Visit] = []
+        leaders: list[Visit] = []
         reserved = 0
         for visit, n in sorted(work, key=lambda item: item[0].uid):
+            visit.follows = not visit.resident and self._engine.should_wait(visit, leaders)
+            if visit.follows:
+                continue
             n = self._grant(visit, n, reserved)
             reserved += n
             if n:
                 granted.append((visit, n))
+                if visit.unshared:
+                    leaders.append(visit)
             else:
                 starved.append(visit)
         return granted, starved
+
+    def share_prompt(self, visit: Visit) -> None:
+        """Let others find the prompt of an ``unshared`` visit, if it is computed.
+
+        Short of the last token, which whoever has the same prompt must compute again.
+        """
+        if visit.computed >= visit.prompt_length - 1:
+            visit.unshared = False
+            self._engine.share(visit, visit.prompt_length - 1)
 
     def could_run(self, visit: Visit) -> bool:
         """Whether a blocked visit is worth another try.
@@ -73,10 +89,13 @@ class Memory:
         while not visit.resident:
             if self._engine.admit(visit):
                 visit.resident = True
+                visit.unshared = visit.computed < visit.prompt_length - 1
                 if visit.cached is None:
                     visit.cached = visit.computed
                     self.admitted_tokens += visit.length
                     self.cached_tokens += visit.computed
+            elif not self._enough(visit, reserved + visit.pending):
+                return 0  # a slot, taken from somebody, would be of no use
             elif not self._evict_next(takeable):
                 return 0
         n = min(n, visit.pending)
@@ -110,6 +129,6 @@ class Memory:
     def _release(self, visit: Visit) -> None:
         """Take all a visit holds; it is not computed again before control returns."""
         self._engine.release(visit)
-        visit.resident = False
+        visit.resident = visit.unshared = False
         visit.computed = 0
         visit.eager = False

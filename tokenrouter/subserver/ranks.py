@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tokenrouter.errors import RankError
 from tokenrouter.ipc.channels import Outbox
-from tokenrouter.ipc.messages import Admit, Feed, Message, Release, Route, Sampling, Truncate
+from tokenrouter.ipc.messages import Admit, Feed, Message, Release, Route, Sampling, Share, Truncate
 from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import Engine, Meanwhile, StepBatch, Visit, Work, nothing
 
@@ -67,6 +67,15 @@ class LeadingEngine:
         self._flush()
         return self._engine.step(work, signals, meanwhile)
 
+    def should_wait(self, visit: Visit, others: Sequence[Visit]) -> bool:
+        """As the engine, which it does not change."""
+        return self._engine.should_wait(visit, others)
+
+    def share(self, visit: Visit, length: int) -> None:
+        """As the engine, and on every rank."""
+        self._engine.share(visit, length)
+        self._post(Share(visit.uid, length))
+
     def truncate(self, visit: Visit, length: int) -> None:
         """As the engine, and on every rank."""
         self._engine.truncate(visit, length)
@@ -110,6 +119,8 @@ class Mirror:
         match call:
             case Admit(uid, tokens):
                 self._visits[uid] = self._admit(uid, tokens)
+            case Share(uid, length):
+                self._engine.share(self._visit(uid), length)
             case Truncate(uid, length):
                 visit = self._visit(uid)
                 self._engine.truncate(visit, length)

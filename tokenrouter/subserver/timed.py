@@ -62,6 +62,13 @@ class TimedEngine:
         visit.computed = 0
         return True
 
+    def should_wait(self, visit: Visit, others: Sequence[Visit]) -> bool:
+        """Never: there is no prefix cache."""
+        return False
+
+    def share(self, visit: Visit, length: int) -> None:
+        """Nothing to do: there is no prefix cache."""
+
     def step(
         self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
     ) -> StepBatch:

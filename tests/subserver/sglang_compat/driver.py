@@ -52,12 +52,16 @@ class Driver:
         batch = self.engine.step(work, signals)
         for visit, n in work:
             visit.computed += n
+            if visit.unshared and visit.computed >= visit.prompt_length - 1:
+                visit.unshared = False
+                self.engine.share(visit, visit.prompt_length - 1)
         return batch
 
     def admit(self, visit: Visit) -> None:
         if not visit.resident:
             assert self.engine.admit(visit)
             visit.resident = True
+            visit.unshared = visit.computed < visit.prompt_length - 1
             assert visit.computed < visit.length
 
     def write(self, visits: Sequence[Visit], count: int) -> None:
@@ -83,7 +87,7 @@ class Driver:
 
     def release(self, visit: Visit) -> None:
         self.engine.release(visit)
-        visit.resident = False
+        visit.resident = visit.unshared = False
         visit.computed = 0
 
     def release_all(self) -> None:

@@ -99,8 +99,8 @@ def test_a_shared_prefix_is_held_once(radix: Served, radix_driver: Driver) -> No
     total = radix.engine.free_tokens()
     one, two = radix_driver.visit([*prompt, 50, 60, 61]), radix_driver.visit([*prompt, 70])
     radix_driver.write([one, two], 6)
-    shared = len(prompt) + 1
-    assert (one.handle.shared, two.handle.shared) == (shared, shared - 1)
+    shared = len(prompt) + 2  # all of a prompt but its last token
+    assert (one.handle.shared, two.handle.shared) == (shared, shared - 2)
     own = one.computed - one.handle.shared + two.computed - two.handle.shared
     assert radix.engine.free_tokens() == total - own - shared
     for visit in (one, two):
@@ -207,3 +207,69 @@ def test_feeding_more_than_there_is(small: Served, small_driver: Driver) -> None
     with pytest.raises(TokenRouterError, match="4 tokens to feed, and visits have 3"):
         small.engine.step([(visit, 4)], ())
     allocator.restore_state(state)
+
+
+def test_a_prompt_is_shared_once_it_is_computed(radix: Served, radix_driver: Driver) -> None:
+    [prompt] = radix.model.prompts(1, seed=11, longest=40)
+    prompt += list(range(60, 100))
+    first, second = radix_driver.visit(prompt), radix_driver.visit([*prompt, 70, 71])
+    radix_driver.step([(first, 20)])  # a chunk: the prompt is not complete
+    assert first.handle.shared == 0
+    radix_driver.write([first], 3)
+    free = radix.engine.free_tokens()
+    radix_driver.admit(second)
+    assert second.computed == len(prompt) - 1
+    assert radix.engine.free_tokens() == free, "the first one holds it for both"
+    radix_driver.write([first, second], 5)
+    assert output(first) == radix.model.reference(prompt).tokens[:8]
+    assert output(second) == radix.model.reference([*prompt, 70, 71]).tokens[:5]
+    radix_driver.release(first)
+    radix_driver.write([second], 3)
+    assert output(second) == radix.model.reference([*prompt, 70, 71]).tokens[:8]
+
+
+def test_copies_of_a_prompt_computed_at_once_are_freed(radix: Served, radix_driver: Driver) -> None:
+    [prompt] = radix.model.prompts(1, seed=12, longest=30)
+    free = radix.engine.free_tokens()
+    visits = [radix_driver.visit(prompt) for _ in range(3)]
+    radix_driver.write(visits, 4)
+    own = sum(visit.computed - visit.handle.shared for visit in visits)
+    assert {visit.handle.shared for visit in visits} == {len(prompt) - 1}
+    assert radix.engine.free_tokens() == free - own - (len(prompt) - 1)
+    expected = radix.model.reference(prompt).tokens
+    for visit in visits:
+        assert output(visit) == expected[:4]
+    radix_driver.release(visits[1])
+    radix_driver.truncate(visits[0], len(prompt) - 5)
+    del visits[0].tokens[len(prompt) :]
+    radix_driver.write([visits[0], visits[2]], 4)
+    assert (output(visits[0]), output(visits[2])) == (expected[:4], expected[:8])
+
+
+def test_who_should_wait_for_a_prompt(radix: Served, radix_driver: Driver) -> None:
+    [prompt] = radix.model.prompts(1, seed=13, longest=20)
+    prompt = [*prompt, *range(100, 140)]
+    engine = radix.engine
+    leader, same = radix_driver.visit(prompt), radix_driver.visit(prompt)
+    longer = radix_driver.visit([*prompt, 7, 8])
+    early = radix_driver.visit([*prompt[:30], *range(200, 240)])
+    other = radix_driver.visit([1, *prompt])
+    assert [engine.should_wait(each, [other, leader]) for each in (same, longer)] == [True, True]
+    assert not engine.should_wait(early, [leader]), "30 tokens are not worth it"
+    assert not engine.should_wait(other, [leader])
+    assert not engine.should_wait(same, [])
+    radix_driver.write([leader], 1)
+    assert not engine.should_wait(same, [leader]), "it is in the cache"
+    radix_driver.admit(same)
+    assert same.computed == len(prompt) - 1
+
+
+def test_without_a_cache_nobody_waits(qwen3: TinyModel, build: Build) -> None:
+    engine = build(qwen3.path, max_total_tokens=500, disable_radix_cache=True)
+    driver = Driver(engine)
+    first, second = driver.visit(list(range(60))), driver.visit(list(range(60)))
+    assert not engine.should_wait(second, [first])
+    driver.write([first, second], 3)
+    assert first.handle.shared == second.handle.shared == 0
+    driver.release_all()
+    engine.check_pools()

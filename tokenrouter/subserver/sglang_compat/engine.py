@@ -74,6 +74,16 @@ class SGLangEngine:
         return self._pools.admit(visit)
 
     @torch.no_grad()
+    def should_wait(self, visit: Visit, others: Sequence[Visit]) -> bool:
+        """Whether a prompt of ``others`` will soon be in the cache that ``visit`` shares."""
+        return self._pools.should_wait(visit, others)
+
+    @torch.no_grad()
+    def share(self, visit: Visit, length: int) -> None:
+        """Let visits admitted from now on find the KV of the first ``length`` tokens."""
+        self._pools.share(visit, length)
+
+    @torch.no_grad()
     def step(
         self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
     ) -> StepBatch:

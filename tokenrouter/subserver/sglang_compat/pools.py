@@ -1,10 +1,12 @@
 """Rows and KV slots of resident visits, in SGLang's pools and its radix (or chunk) cache.
 
-Used by `engine.py`. Nothing here looks at tokens' values except to find cached prefixes.
+Used by `engine.py`. Nothing here looks at tokens' values except to find cached prefixes. A
+prompt is left to the cache once it is computed, so that those who come after find it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,9 @@ from tokenrouter.errors import TokenRouterError
 from tokenrouter.subserver.engine import Visit
 from tokenrouter.subserver.sglang_compat.rules import Rules, asked
 from tokenrouter.subserver.sglang_compat.sampling import Draw, draw_of
+
+WORTH_WAITING = 32
+"""Tokens that a prompt must share with one being computed to wait for it."""
 
 
 @dataclass(slots=True)
@@ -47,6 +52,7 @@ class Pools:
         self._slots = scheduler.token_to_kv_pool_allocator
         self._cache = scheduler.tree_cache
         self.vocabulary: int = scheduler.model_config.vocab_size
+        self._caches = not scheduler.server_args.disable_radix_cache
 
     def free(self) -> int:
         """KV slots unused, or cached and held by nobody."""
@@ -84,6 +90,52 @@ class Pools:
         )
         visit.computed = len(prefix)
         return True
+
+    def share(self, visit: Visit, length: int) -> None:
+        """Give the KV of the first ``length`` tokens to the cache; the visit goes on with it.
+
+        Where the cache has it already, the visit's own copy is freed.
+        """
+        if not self._caches:
+            return
+        held: Residence = visit.handle
+        unfinished = SimpleNamespace(
+            req_pool_idx=held.row,
+            fill_ids=visit.tokens[:length],
+            prefix_indices=range(held.shared),
+            last_node=held.node,
+        )
+        self._cache.cache_unfinished_req(unfinished)
+        held.shared, held.node = length, unfinished.last_node
+
+    def should_wait(self, visit: Visit, others: Sequence[Visit]) -> bool:
+        """Whether ``visit`` will find many more of its tokens cached after one of ``others``."""
+        if not self._caches or not others:
+            return False
+        known = visit.tokens[:-1]
+        start = self._cached(known)
+        stop = start + WORTH_WAITING
+        return stop <= len(known) and any(
+            stop < other.prompt_length
+            and other.tokens[start:stop] == known[start:stop]
+            and other.tokens[:start] == known[:start]
+            for other in others
+        )
+
+    def _cached(self, tokens: Sequence[int]) -> int:
+        """How many of ``tokens`` the cache has. Changes nothing there, as `match_prefix` would."""
+        node, found = self._cache.root_node, 0
+        while found < len(tokens):
+            rest = tokens[found:]
+            child = node.children.get(self._cache.get_child_key_fn(rest))
+            if child is None:
+                break
+            matched: int = self._cache.key_match_fn(child.key, rest)
+            found += matched
+            if matched < len(child.key):
+                break
+            node = child
+        return found
 
     def truncate(self, visit: Visit, length: int) -> None:
         """Free the KV from ``length`` on, even where that cuts into the shared prefix."""
