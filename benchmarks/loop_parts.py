@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ import zmq
 from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import FRONT_END, Frame, Route, Sampling, Submit
 from tokenrouter.ipc.ports import Ports, choose_ports
-from tokenrouter.ipc.supervision import MemberReady, Roster
+from tokenrouter.ipc.supervision import ChildLink, MemberReady, Roster
 from tokenrouter.ipc.waiting import Waiter
 from tokenrouter.processes import kernel
 from tokenrouter.schedulers.signals import Signal
@@ -109,7 +110,8 @@ def make_loop(
         MemberReady(m, POOL_TOKENS, MAX_VISITS, POOL_TOKENS, 100, (), "") for m in range(len(NAMES))
     )
     roster = Roster(tuple(ready), (0,) * len(NAMES))
-    links = PeerLinks(context, ports, member, roster.generations)
+    link = ChildLink(ports.supervisor, NAMES[member])  # to nobody: there is no news
+    links = PeerLinks(context, ports, member, roster, link)
     engine = FreeEngine(load.step_s)
     return Subserver(member, NAMES, roster, engine, links, load.rules, str), links
 
@@ -120,8 +122,10 @@ def deployment(load: Load) -> Iterator[tuple[Subserver, Callable[[], list[float]
 
     That returns how many seconds each frame took from here to the peer.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as supervisor:
         ports = choose_ports(Path(folder), NAMES, {})
+        supervisor.bind(str(ports.supervisor))
+        supervisor.listen()
         ours, theirs = FORK.Pipe()
         others = [
             FORK.Process(target=_peer, args=(ports, load, theirs), daemon=True),
