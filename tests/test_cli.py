@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -191,6 +192,48 @@ def test_a_wrong_configuration_is_one_line_and_status_2(
     assert not served
 
 
+def test_check_says_what_would_be_served(
+    served: list[Config], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("check", "--demo", "--port", "0", "--gpus", "0") == 0
+    said = capsys.readouterr().out
+    assert "model 'demo': algorithm entropy at 0.1" in said
+    assert "a routed request may have 2048 tokens: the context length of small" in said
+    rows = [line.split() for line in said.splitlines()]
+    assert ["large", "sglang", "float32", "CPU", "2", "256"] in [row[:6] for row in rows]
+    assert not served
+
+
+def test_check_lists_everything_that_is_wrong(
+    served: list[Config], capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Of the file and of the machine, in one go.
+    flags = "--model a=one b=none --gpus 1 --gpu-gib 80 --set a.base_gpu_id=3 --api-key sesame"
+    assert run("check", *flags.split(), "--port", "0") == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("tokenrouter: error: 2 problems:\n  - models.b.model_path: ")
+    assert "models.a.tp_size: 1 ranks need the GPUs 3" in said.err
+    assert run("check", *flags.split(), "--port", "0", "--json") == 2
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert (told["ok"], len(told["problems"]), said.err) == (False, 2, "")
+    assert "sesame" not in said.out
+    assert run("check", "--model", "a=one", "--port", "0", "--gpus", "0", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"]
+    assert told["members"][0]["context_length"] == 512
+
+
+def test_the_configuration_in_force_is_shown(
+    served: list[Config], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("config", "--demo", "--port", "77") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "port: 77  # --port" in said
+    assert f'served_name: "demo"  # {cli.DEMO_CONFIG}' in said
+    assert run("config", "--demo", "--port", "x") == 2
+
+
 def test_a_failed_start_is_status_1(
     served: list[Config], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,7 +275,7 @@ def test_the_package_itself_loads_nothing() -> None:
 
 def test_it_starts_without_what_it_does_not_need() -> None:
     script = (
-        "import sys, tokenrouter.cli;"
+        "import sys, tokenrouter.cli, tokenrouter.configuration.report;"
         "print([m for m in ('torch', 'sglang', 'numpy', 'httpx', 'zmq') if m in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"

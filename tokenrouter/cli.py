@@ -13,7 +13,7 @@ import typer
 
 from tokenrouter import __version__
 from tokenrouter.cli_flags import check_known, expand, gather, with_deployment_flags
-from tokenrouter.config import DEMO_CONFIG, Reading, read
+from tokenrouter.config import DEMO_CONFIG, Reading, read, served
 from tokenrouter.errors import ConfigError, StartupError
 
 app = typer.Typer(
@@ -66,15 +66,57 @@ def serve(config: ConfigFile = None, demo: Demo = False, **flags: Any) -> None:
     from tokenrouter.processes import logs
 
     reading = _read(config, demo, flags)
+    loaded = served(reading)
     setproctitle("tokenrouter::supervisor")  # hides an --api-key from the list of processes
-    logs.set_up("supervisor", reading.config.log_level, reading.config.log_format)
+    logs.set_up("supervisor", loaded.log_level, loaded.log_format)
     for warning in reading.warnings:
         logging.getLogger(__name__).warning("%s", warning)
 
     from tokenrouter.supervisor import serve as run
 
-    name = reading.config.served_name
-    raise typer.Exit(run(reading.config, lambda url: _announce(url, name, demo)))
+    raise typer.Exit(run(loaded, lambda url: _announce(url, loaded.served_name, demo)))
+
+
+@app.command()
+@with_deployment_flags
+def check(
+    config: ConfigFile = None,
+    demo: Demo = False,
+    json: Annotated[bool, typer.Option("--json", help="Tell programs instead of people.")] = False,
+    gpus: Annotated[
+        int | None, typer.Option(help="Check for a machine with so many GPUs.", metavar="N")
+    ] = None,
+    gpu_gib: Annotated[
+        float | None, typer.Option(help="Memory of each of them.", metavar="GIB")
+    ] = None,
+    **flags: Any,
+) -> None:
+    """Say what would be served, without starting anything; exits 2 with everything wrong."""
+    from tokenrouter.configuration import report
+    from tokenrouter.configuration.examine import Examination, examine
+    from tokenrouter.configuration.machine import chosen_machine
+
+    reading = _read(config, demo, flags)
+    machine = chosen_machine(gpus, gpu_gib)
+    found = Examination() if reading.config is None else examine(reading.config, machine)
+    found.problems[:] = dict.fromkeys((*reading.problems, *found.problems))
+    found.warnings[:0] = reading.warnings
+    if json:
+        typer.echo(report.as_json(reading.config, found))
+        raise typer.Exit(2 if found.problems else 0)
+    if found.problems or reading.config is None:
+        raise ConfigError(*found.problems)
+    report.show(reading.config, machine, found)
+
+
+@app.command("config")
+@with_deployment_flags
+def show_config(config: ConfigFile = None, demo: Demo = False, **flags: Any) -> None:
+    """Print the configuration in force as YAML, with the origin of each value."""
+    from tokenrouter.configuration.dump import dump
+
+    reading = _read(config, demo, flags)
+    typer.echo(dump(served(reading), reading, DEMO_CONFIG if demo else config), nl=False)
 
 
 def _read(config: Path | None, demo: bool, flags: dict[str, Any]) -> Reading:

@@ -32,7 +32,7 @@ ARGUMENT_OF = {"model": "model_path", "threshold": "threshold", "tp": "tp_size"}
 STRUCTURED = frozenset({"models", "ports", "algorithm_args"})
 """Fields of `Config` with flags of another form than their own."""
 REPEATABLE = frozenset({"--model", "--threshold", "--tp", "--set", "--member-port"})
-COMMANDS = frozenset({"serve"})
+COMMANDS = frozenset({"serve", "check", "config"})
 """Commands that take these flags."""
 SWITCHES = frozenset({"--demo", "--json", "--help"})
 """Further flags of theirs, without a value."""
@@ -107,7 +107,8 @@ def check_known(arguments: Sequence[str]) -> None:
     """
     if not arguments or arguments[0] not in COMMANDS:
         return
-    known = {_flag(parameter.name) for parameter in _parameters()} | {"--config"}
+    known = {_flag(parameter.name) for parameter in _parameters()}
+    known |= {"--config", "--gpus", "--gpu-gib"}
     problems = []
     value_follows = False
     for argument in arguments[1:]:

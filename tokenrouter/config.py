@@ -137,17 +137,21 @@ class Config(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A configuration that can be served.
+    """A configuration, and what there is to say of it.
 
     Attributes:
-        config: the configuration.
-        origins: what set a field, by its dotted path, where that was not the file.
+        config: the configuration; with problems, wrong fields have their defaults.
+        problems: why it cannot be served; each names a field, its origin and the remedy.
         warnings: what works, but perhaps not as meant.
+        origins: what set a field, by its dotted path, where that was not the file.
+        given: the settings themselves, without defaults.
     """
 
-    config: Config
-    origins: Mapping[str, str]
+    config: Config | None
+    problems: tuple[str, ...]
     warnings: tuple[str, ...]
+    origins: Mapping[str, str]
+    given: Mapping[str, Any]
 
 
 def load(
@@ -169,8 +173,20 @@ def load(
         ConfigError: it cannot be served; every problem names the field and the remedy.
     """
     reading = read(path, overrides, environment, defaults)
+    config = served(reading)
     for warning in reading.warnings:
         logger.warning("%s", warning)
+    return config
+
+
+def served(reading: Reading) -> Config:
+    """A configuration without problems.
+
+    Raises:
+        ConfigError: it has some.
+    """
+    if reading.problems or reading.config is None:
+        raise ConfigError(*reading.problems)
     return reading.config
 
 
@@ -180,18 +196,19 @@ def read(
     environment: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Reading:
-    """As `load`, with what there is to say of the configuration."""
+    """What `load` loads, with everything there is to say of it.
+
+    Raises:
+        ConfigError: it cannot be put together: no such file, no such model.
+    """
     flags = overrides if isinstance(overrides, Layer) else Layer(overrides or {})
     variables = os.environ if environment is None else environment
     settings = _gathered(path, flags, variables, defaults or {})
     problems: list[str] = []
     config = _validated(settings.values, problems)
     warnings = preflight.check(config, problems) if config is not None else []
-    if problems:
-        raise ConfigError(*with_origins(problems, settings.origins))
-    if config is None:
-        raise ConfigError("models: none configured")
-    return Reading(config, settings.origins, tuple(warnings))
+    told = with_origins(problems, settings.origins)
+    return Reading(config, tuple(told), tuple(warnings), settings.origins, settings.values)
 
 
 def _gathered(

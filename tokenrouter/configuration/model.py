@@ -12,6 +12,9 @@ from tokenrouter.configuration import sglang_args
 from tokenrouter.configuration.sources import parse_yaml
 from tokenrouter.configuration.values import Name, StepMs, parse_step_ms
 
+TIMED_POOL_TOKENS = 1_000_000
+TIMED_CONTEXT_LENGTH = 32_768
+"""What a timed member has unless its entry says otherwise."""
 _TEXT = frozenset({"name", "engine", "model_path", "dtype"})
 """Own fields that are strings, or take one."""
 

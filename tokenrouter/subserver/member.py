@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenrouter.config import Config, ModelConfig
+from tokenrouter.configuration.model import TIMED_CONTEXT_LENGTH, TIMED_POOL_TOKENS
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import MemberReady
 from tokenrouter.subserver.engine import Engine
@@ -20,9 +21,7 @@ from tokenrouter.subserver.timed import TimedEngine, step_law
 if TYPE_CHECKING:
     from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
 
-TIMED_POOL_TOKENS = 1_000_000
 TIMED_VISITS = 4096
-TIMED_CONTEXT_LENGTH = 32_768
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,12 @@ from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.server_args import ServerArgs
 
 from tokenrouter.config import ModelConfig
+from tokenrouter.configuration.memory import cpu_pool_tokens
 from tokenrouter.errors import ConfigError, StartupError
 from tokenrouter.ipc.ports import MemberPorts
 from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
 from tokenrouter.subserver.sglang_compat.sglang_ports import sglang_ports
 
-CPU_POOL_TOKENS = 32768
-"""KV tokens of a member on a CPU, unless ``max_total_tokens`` says otherwise."""
-CPU_POOL_SHARE = 1 / 8
-"""The most of the machine's memory that these may take."""
 CPU_VISITS = 512
 """Resident visits on a CPU unless ``max_running_requests`` says otherwise."""
 
@@ -149,5 +146,4 @@ def _cpu_pool_tokens(arguments: ServerArgs) -> int:
         * config.head_dim
         * config.dtype.itemsize
     )
-    fitting = int(psutil.virtual_memory().total * CPU_POOL_SHARE) // per_token
-    return min(CPU_POOL_TOKENS, int(fitting))
+    return cpu_pool_tokens(int(per_token), psutil.virtual_memory().total)

@@ -1,0 +1,78 @@
+"""The files in launch/: they must not rot, though no test has the GPUs that they are for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.configuration.qwen3 import SHAPES, qwen3_folder
+from tokenrouter.config import load
+from tokenrouter.configuration.examine import GIB, examine
+from tokenrouter.configuration.machine import Machine
+
+pytestmark = pytest.mark.timeout(60)
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / "launch").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for size in SHAPES:
+        qwen3_folder(folder, size)
+    return folder
+
+
+def test_the_pairs_of_the_paper_are_there() -> None:
+    assert [path.stem for path in FILES] == ["qwen3-0.6b-32b", "qwen3-1.7b-8b", "qwen3-4b-8b"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_fits_the_machine_it_is_for(path: Path, models: Path) -> None:
+    names = [size.upper() for size in path.stem.removeprefix("qwen3-").split("-")]
+    paths = {
+        member: {"model_path": models / f"Qwen3-{name}"}
+        for member, name in zip(("small", "large"), names, strict=True)
+    }
+    config = load(path, {"port": 0, "models": paths}, {})
+    found = examine(config, Machine(64 * GIB, (80 * GIB, 80 * GIB)))
+    assert (found.problems, found.warnings) == ([], [])
+    small, large = found.members
+    assert (small.gpus, large.gpus) == ((0,), (0, 1))
+    assert small.pool_tokens == large.pool_tokens == 131072
+    # Room for activations and CUDA graphs.
+    assert sum(member.fraction or 1 for member in found.members) <= 0.9
+
+
+def script(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(ROOT / "launch" / "qwen3.sh"), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHON": sys.executable, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_script_finds_the_models(models: Path) -> None:
+    flags = ("--gpus", "2", "--gpu-gib", "80", "--port", "0")
+    done = script("check", "1.7b-8b", *flags, MODELS=str(models))
+    assert done.returncode == 0, done.stderr
+    assert "GPU 1: about " in done.stdout
+    done = script("check", "1.7b-8b", *flags, MODELS="/nowhere")
+    assert done.returncode == 2
+    assert "/nowhere/Qwen3-1.7B does not exist" in done.stderr
+    assert "/nowhere/Qwen3-8B does not exist" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("serve",), ("serve", "7b-70b"), ("run", "4b-8b")])
+def test_the_script_says_how_to_use_it(arguments: tuple[str, ...]) -> None:
+    done = script(*arguments)
+    assert done.returncode == 2
+    assert "launch/qwen3.sh serve 0.6b-32b" in done.stderr

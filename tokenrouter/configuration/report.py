@@ -1,0 +1,85 @@
+"""How `tokenrouter check` tells what would be served: to people, or to programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from tokenrouter.config import UNIX_HOST, Config
+from tokenrouter.configuration.examine import Examination, gib, longest_request
+from tokenrouter.configuration.machine import Machine
+from tokenrouter.configuration.member_plan import MemberPlan
+
+FILE_WIDTH = 160
+"""Columns of a table that is no terminal's."""
+_WHAT = "for weights and KV caches (an estimate)"
+_JSON = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
+
+
+def as_json(config: Config | None, found: Examination) -> str:
+    """Whether it can be served (``ok``), why not, and what it would be."""
+    content = {
+        "ok": not found.problems,
+        "problems": found.problems,
+        "warnings": found.warnings,
+        "config": None if config is None else config.public(),
+        "members": [asdict(member) for member in found.members],
+    }
+    return orjson.dumps(content, default=str, option=_JSON).decode()
+
+
+def show(config: Config, machine: Machine, found: Examination) -> None:
+    """Print what would be served, and the warnings."""
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    threshold = "" if config.router_threshold is None else f" at {config.router_threshold:g}"
+    console.print(
+        f"model {config.served_name!r}: algorithm {config.algorithm}{threshold}, "
+        f"{config.prefill} prefill"
+    )
+    where = "in the private socket directory" if config.host == UNIX_HOST else _address(config)
+    key = "" if config.api_key is None else ", with an API key"
+    console.print(f"HTTP {where}{key}; at most {config.max_requests} requests at once")
+    tokens, what = longest_request(found.members)
+    console.print(f"a routed request may have {tokens} tokens: {what}")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("member", "engine", "device", "threshold", "batch", "context"):
+        table.add_column(column, no_wrap=True)
+    for column in ("weights", "KV tokens", "KV"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for member in found.members:
+        table.add_row(*_row(member))
+    console.print(table)
+    for gpu, size in enumerate(machine.gpus):
+        needs = sum(member.needs for member in found.members if gpu in member.gpus)
+        console.print(f"GPU {gpu}: about {gib(needs)} of {gib(size) if size else '?'}, {_WHAT}")
+    needs = sum(each.needs * each.tp_size for each in found.members if not each.gpus)
+    if needs:
+        console.print(f"RAM: about {gib(needs)} of {gib(machine.ram)}, {_WHAT}")
+    for warning in found.warnings:
+        console.print(f"warning: {warning}", style="yellow")
+
+
+def _row(member: MemberPlan) -> list[str]:
+    device = f"GPU {','.join(map(str, member.gpus))}" if member.gpus else "CPU"
+    ranks = f" x{member.tp_size}" if member.tp_size > 1 and not member.gpus else ""
+    timed = member.engine == "timed"
+    return [
+        member.name,
+        "timed" if timed else f"sglang {member.precision}",
+        "none" if timed else device + ranks,
+        str(member.threshold),
+        str(member.max_batch),
+        str(member.context_length),
+        "-" if timed else gib(member.weights * member.tp_size),
+        "when loaded" if member.pool_tokens is None else str(member.pool_tokens),
+        gib(member.kv_bytes * member.tp_size) if member.kv_bytes else "-",
+    ]
+
+
+def _address(config: Config) -> str:
+    return f"at {config.host}:{config.port or '(a free port)'}"
