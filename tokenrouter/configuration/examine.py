@@ -81,6 +81,8 @@ def _check_lengths(found: Examination) -> None:
             f"tokens, {what}"
         )
     for member in found.members:
+        if member.gpus and member.pool_tokens == 0:
+            continue  # not even its weights fit: said below
         if member.pool_tokens is not None and member.threshold > member.pool_tokens:
             found.problems.append(
                 f"models.{member.name}.threshold: {member.threshold} visits can never wait here: "
