@@ -16,6 +16,7 @@ from tests.integration.deployments import GREEDY, TAU, cascade, demo, serve_all
 from tests.integration.reference import Model, routed_loop
 from tests.integration.server import MEMBER_PROGRAM, Server
 from tests.integration.test_exactness import COUNT, assert_equal
+from tests.integration.test_restart import FAIL_S, wait_healthy
 
 MUTANTS = "tests.integration.mutants"
 NAMES = ("small", "large")
@@ -99,30 +100,54 @@ def test_a_follower_with_other_batches_ends_the_member(problems: list[list[int]]
         assert "large#1: the batches here differ from those of rank 0" in server.log.read_text()
 
 
-@pytest.mark.parametrize("victim", ["large", "large#1"])
-def test_a_killed_rank_takes_its_member_along(victim: str, problems: list[list[int]]) -> None:
-    """Every request in flight is answered within two seconds, and no process is left."""
+def fail_all(server: Server, prompts: list[list[int]], victim: str, number: int) -> list[float]:
+    """Send a signal to a rank under load; seconds until each request failed with a 503."""
 
-    def ask(server: Server, prompt: list[int]) -> tuple[int, float]:
-        body = {
-            "input_ids": prompt,
-            "sampling_params": {"ignore_eos": True, **GREEDY, "max_new_tokens": 1900},
-        }
+    def ask(prompt: list[int]) -> tuple[int, float]:
+        sampling = {"ignore_eos": True, **GREEDY, "max_new_tokens": 1900}
+        body = {"input_ids": prompt, "sampling_params": sampling}
         answer = httpx.post(f"{server.url}/generate", json=body, timeout=60)
         return answer.status_code, time.monotonic()
 
-    with Server(ranked(on_failure="stop")) as server, ThreadPoolExecutor(24) as pool:
-        processes = server.processes()
-        assert {"large", "large#1"} < set(processes)
-        answers = [pool.submit(ask, server, prompt) for prompt in problems]
-        while server.states()[0]["requests"] < len(problems):
+    processes = server.processes()
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        answers = [pool.submit(ask, prompt) for prompt in prompts]
+        while server.states()[0]["requests"] < len(prompts):
             time.sleep(0.05)
-        killed = time.monotonic()
-        os.kill(processes[victim], signal.SIGKILL)
-        for answer in answers:
-            status, at = answer.result()
-            assert status == 503
-            assert at - killed < 2.0
+        os.kill(processes[victim], number)
+        since = time.monotonic()
+        ends = [answer.result() for answer in answers]
+    assert {status for status, _ in ends} == {503}
+    return [at - since for _, at in ends]
+
+
+def test_the_ranks_of_a_member_die_and_return_together(
+    demo_models: list[Model], problems: list[list[int]]
+) -> None:
+    expected = [routed_loop(demo_models, prompt, COUNT, "entropy", TAU) for prompt in problems]
+    with Server(ranked(max_restarts=50, hang_timeout_s=3)) as server:
+        for victim, number, limit_s in [
+            ("large", signal.SIGKILL, FAIL_S),
+            ("large#1", signal.SIGKILL, FAIL_S),
+            ("large#1", signal.SIGSTOP, 3 + FAIL_S),
+        ]:
+            before = server.processes()
+            assert max(fail_all(server, problems, victim, number)) < limit_s
+            wait_healthy(server)
+            now = server.processes()
+            replaced = {name for name in before if now[name] != before[name]}
+            assert replaced == {"large", "large#1"}
+            assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
+            server.assert_clean()
+        info = server.client.get("/get_server_info").json()["processes"]
+        assert info["large"]["restarts"] == 3
+
+
+def test_a_killed_rank_ends_a_server_that_is_to_stop(problems: list[list[int]]) -> None:
+    with Server(ranked(on_failure="stop")) as server:
+        processes = server.processes()
+        assert {"small", "large", "large#1"} < set(processes)
+        assert max(fail_all(server, problems, "large#1", signal.SIGKILL)) < FAIL_S
         assert server.exit_status(timeout=20) == 1
         for name, pid in processes.items():
             assert not Path(f"/proc/{pid}").exists(), name
