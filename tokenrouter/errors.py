@@ -5,7 +5,10 @@ TokenRouterError
 |-- StartupError          a process of the deployment could not start; names the cause
 |-- RequestError     400  the request is wrong and stays wrong; the server is fine
 |   |-- UnknownModelError   404
-|   `-- UnsupportedError    400  valid elsewhere, not served here
+|   |-- UnsupportedError    400  valid elsewhere, not served here
+|   |-- AuthenticationError 401  no API key, or a wrong one
+|   |-- ConflictError       409  not while requests are being served
+|   `-- OverloadedError     429  as many requests are here as may be; try again
 |-- RoutingError     500  an algorithm broke its contract; fails that request only
 |-- MemberDeadError  503  a member died; the request may be retried
 |-- DrainingError    503  the server is stopping
@@ -56,6 +59,25 @@ class UnknownModelError(RequestError):
 
 class UnsupportedError(RequestError):
     """A feature of the API that a routed deployment does not serve."""
+
+
+class AuthenticationError(RequestError):
+    """The request carries no API key, or a wrong one."""
+
+    status = 401
+
+
+class ConflictError(RequestError):
+    """The server is serving requests, and what was asked for must not happen meanwhile."""
+
+    status = 409
+
+
+class OverloadedError(RequestError):
+    """The server holds as many requests as it may; nothing is wrong with this one."""
+
+    status = 429
+    retry_after_s = 1
 
 
 class RoutingError(TokenRouterError):

@@ -29,6 +29,8 @@ from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import (
     FRONT_END,
     Abort,
+    Control,
+    Controlled,
     Inspect,
     Logprob,
     MemberState,
@@ -149,8 +151,15 @@ class FakeMembers:
     roster: Roster
     submitted: list[Submitted] = field(default_factory=list)
     aborted: list[int] = field(default_factory=list)
+    controls: list[tuple[int, Control]] = field(default_factory=list)
     silent: set[int] = field(default_factory=set)
     """Members that do not answer questions."""
+    busy: dict[int, int] = field(default_factory=dict)
+    """How often a member answers that it holds requests."""
+    mute: set[int] = field(default_factory=set)
+    """Members that never write a token."""
+    failing: set[int] = field(default_factory=set)
+    """Members that cannot do what they are told to."""
 
     def __post_init__(self) -> None:
         self._changed = threading.Condition()
@@ -166,7 +175,9 @@ class FakeMembers:
     def clear(self) -> None:
         self.submitted.clear()
         self.aborted.clear()
-        self.silent.clear()
+        self.controls.clear()
+        for trouble in (self.silent, self.busy, self.mute, self.failing):
+            trouble.clear()
 
     def wait_for(self, condition: Callable[[], bool], timeout: float = 5.0) -> bool:
         """Whether ``condition`` (of what was received) comes true in time."""
@@ -205,14 +216,24 @@ class FakeMembers:
                 outbox.post(waiting[1].output(aborted("by the client"), 0))
         elif isinstance(message, Inspect) and member not in self.silent:
             outbox.post(state_of(message.ticket, member))
+        elif isinstance(message, Control) and member not in self.silent:
+            outbox.post(self._control(member, message))
         outbox.flush()
+
+    def _control(self, member: int, control: Control) -> Controlled:
+        self.controls.append((member, control))
+        if self.busy.get(member):
+            self.busy[member] -= 1
+            return Controlled(control.ticket, member, False, "1 requests are here", busy=True)
+        success = member not in self.failing
+        return Controlled(control.ticket, member, success, "done" if success else "cannot")
 
     def _answer(self, member: int, submit: Submit, outbox: Outbox) -> None:
         members = submit.route.members
         rule = FinishRule(submit.sampling, (END_ID,), TOKENIZER.decode)
         owned = Owned(submit, rule, len(NAMES))
         text = bytes(i for i in submit.prompt if i < 256)
-        if b"STOP" in text:
+        if b"STOP" in text or member in self.mute:
             self._waiting[submit.uid] = member, owned
             return
         if finish := rule.full(0):
@@ -222,7 +243,7 @@ class FakeMembers:
             if submit.stream:
                 time.sleep(TOKEN_S)  # or all would be decoded at once
             if b"FAIL" in text and i == 6:
-                time.sleep(0.1 * submit.stream)
+                time.sleep(0.3 * submit.stream)
                 finish = aborted("a model died", 503)
             else:
                 logprobs = [logprob(token, i, submit.sampling.logprobs)]

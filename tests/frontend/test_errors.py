@@ -11,6 +11,7 @@ import pytest
 
 from tests.frontend.fakes import Deployment
 from tokenrouter.frontend.http_errors import describe
+from tokenrouter.frontend.unserved import REASONS, reason_against
 
 CHAT: dict[str, Any] = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]}
 TEXT: dict[str, Any] = {"model": "demo", "prompt": "hi"}
@@ -143,15 +144,23 @@ def test_an_unknown_model_is_404(server: Deployment, client: openai.OpenAI) -> N
     ("method", "path", "status"),
     [
         ("GET", "/nothing", 404),
-        ("POST", "/flush_cache", 404),
         ("POST", "/v1/embeddings", 404),
+        ("GET", "/v1/responses/resp_1", 404),
         ("GET", "/generate", 405),
+        ("PUT", "/flush_cache", 405),
     ],
 )
 def test_only_listed_routes(server: Deployment, method: str, path: str, status: int) -> None:
     response = httpx.request(method, server.url + path)
     assert response.status_code == status
     assert path in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", [*REASONS, "/v1/responses/resp_1/cancel"])
+def test_what_is_not_served_is_refused_with_the_reason(server: Deployment, path: str) -> None:
+    error = httpx.post(server.url + path, json={}).json()["error"]
+    assert error["message"] == reason_against(path)
+    assert error["message"].startswith(f"{path} is not served here: ")
 
 
 def failing(path: str) -> dict[str, Any]:

@@ -30,20 +30,22 @@ def test_text_that_may_begin_a_stop_string(text: str, stops: tuple[str, ...], le
 
 def test_samples_of_a_prompt_are_numbered() -> None:
     exchange = Exchange(ROUTE, "prompt", "max_tokens")
-    samples = [exchange.next_route(8, 3).sample for _ in range(6)]
-    assert samples == [0, 1, 2, 0, 1, 2]
+    sent = [exchange.next_route(8, 3) for _ in range(6)]
+    assert [route.sample for route, _ in sent] == [0, 1, 2, 0, 1, 2]
+    assert [choice for _, choice in sent] == [0, 1, 2, 3, 4, 5]
 
 
 def test_prompts_of_a_batch_are_each_the_first_sample() -> None:
     exchange = Exchange(ROUTE, "prompt", "max_tokens")
-    assert [exchange.next_route(8, 1) for _ in range(3)] == [ROUTE] * 3
+    assert [exchange.next_route(8, 1) for _ in range(3)] == [(ROUTE, i) for i in range(3)]
 
 
 def test_a_request_for_no_token_stays_at_home_and_is_no_sample() -> None:
     exchange = Exchange(ROUTE, "prompt", "max_tokens")
-    prefix = exchange.next_route(0, 2)
+    prefix, choice = exchange.next_route(0, 2)
+    assert choice is None
     assert (prefix.algorithm, prefix.members, prefix.home) == ("single", (0,), 0)
-    assert exchange.next_route(8, 2).sample == 0
+    assert exchange.next_route(8, 2)[0].sample == 0
 
 
 def live(stream: bool, stops: tuple[str, ...] = ()) -> Live:

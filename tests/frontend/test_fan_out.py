@@ -52,7 +52,7 @@ def test_messages_go_to_the_home_alone(
     fan_out.abort(uid, 1)
     assert receive(inboxes[1]) == [Abort(uid)]
     assert not inboxes[0].socket.poll(50)
-    fan_out.inspect(0, 3)
+    fan_out.ask(0, Inspect(3))
     assert receive(inboxes[0]) == [Inspect(3)]
     fan_out.close()
     for inbox in inboxes:
@@ -88,7 +88,7 @@ def test_a_home_that_stopped_reading_is_an_error_of_the_request(
     inbox = Inbox(context, ports.members[0].input, {FRONT_END: 0})
     first = receive(inbox)
     for _ in range(100):
-        fan_out.inspect(0, 1)
+        fan_out.ask(0, Inspect(1))
         if inbox.socket.poll(20):
             break
     later = receive(inbox)

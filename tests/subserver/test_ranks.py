@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -11,8 +13,8 @@ from tests.subserver.harness import WIDE
 from tests.subserver.ranked import Rank, Ranked, resident
 from tests.subserver.test_deployment import Scenario
 from tests.subserver.workload import differences
-from tokenrouter.errors import RankError
-from tokenrouter.ipc.messages import Admit, Close, Feed, Message, Release, Truncate
+from tokenrouter.errors import RankError, UnsupportedError
+from tokenrouter.ipc.messages import Admit, Close, Control, Feed, Message, Release, Truncate
 from tokenrouter.subserver.batching import Limits
 from tokenrouter.subserver.ranks import UNSENT_CALLS, Mirror
 
@@ -160,6 +162,55 @@ def test_a_corrupted_batch_is_noticed_with_the_next_one(seed: int) -> None:
     engine = deployment.members[0].engine
     assert isinstance(engine, Corrupted)
     assert engine.steps == 20
+
+
+@pytest.fixture
+def told(ranked: Ranked, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
+    """(rank, action) of what engines are told, in order; those in ``fails`` cannot do it."""
+    log: list[tuple[int, str]] = []
+
+    def control(rank: int, action: str, arguments: Mapping[str, Any]) -> str:
+        log.append((rank, action))
+        if rank in arguments.get("fails", ()):
+            raise UnsupportedError("cannot")
+        return "done"
+
+    for rank, engine in enumerate((ranked.leader, *ranked.followers)):
+        monkeypatch.setattr(engine, "control", partial(control, rank))
+    return log
+
+
+def test_an_action_reaches_every_rank_after_what_came_before(
+    ranked: Ranked, told: list[tuple[int, str]]
+) -> None:
+    visit = resident(1, 2)
+    ranked.admit(visit)
+    ranked.release(visit)
+    assert ranked.control("flush_cache", {}) == "done"
+    assert told == [(0, "flush_cache"), (1, "flush_cache"), (2, "flush_cache")]
+    (frame,) = ranked.outboxes[0].frames
+    assert frame == [Admit(1, [1]), Release(1), Control(0, "flush_cache", {})]
+
+
+def test_what_fails_on_the_first_rank_is_not_repeated(
+    ranked: Ranked, told: list[tuple[int, str]]
+) -> None:
+    with pytest.raises(UnsupportedError):
+        ranked.control("update_weights_from_disk", {"fails": [0]})
+    assert [rank for rank, _ in told] == [0]
+
+
+def test_what_fails_on_another_rank_alone_is_a_divergence(
+    ranked: Ranked, told: list[tuple[int, str]]
+) -> None:
+    with pytest.raises(RankError, match="update_weights_from_disk succeeded on rank 0, and"):
+        ranked.control("update_weights_from_disk", {"fails": [2]})
+
+
+def test_all_ranks_stop_a_profile_together(ranked: Ranked, told: list[tuple[int, str]]) -> None:
+    ranked.control("start_profile", {})
+    ranked.control("stop_profile", {})
+    assert [rank for rank, _ in told] == [0, 1, 2, 1, 2, 0]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
@@ -12,10 +12,13 @@ from tokenrouter.config import Config
 from tokenrouter.frontend import http_errors
 from tokenrouter.frontend.access import Access
 from tokenrouter.frontend.generate import Generate
+from tokenrouter.frontend.guard import ApiKey, BodyLimit
 from tokenrouter.frontend.information import Information
 from tokenrouter.frontend.metrics import Metrics
 from tokenrouter.frontend.openai_endpoints import RoutedChat, RoutedCompletion
+from tokenrouter.frontend.operations import Operations
 from tokenrouter.frontend.protocol import ChatRequest, GenerateBody, TextRequest
+from tokenrouter.frontend.text_tools import TextTools
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.subserver.sglang_compat.serving import TemplateManager
 
@@ -32,30 +35,57 @@ def build_app(
 
     app = FastAPI(title="TokenRouter", version=tokenrouter.__version__, lifespan=lifespan)
     http_errors.install(app)
+    # The last one is around all others.
+    app.add_middleware(BodyLimit, limit=config.max_body_bytes)
+    if config.api_key is not None:
+        app.add_middleware(ApiKey, key=config.api_key)
+    app.add_middleware(Access, manager.traffic, config)
     chat = RoutedChat(manager, templates, config)
     completion = RoutedCompletion(manager, templates, config)
     generate = Generate(manager, config)
     information = Information(config, manager)
+    operations = Operations(config, manager)
+    tools = TextTools(manager)
 
-    @app.post("/v1/chat/completions")
     async def chat_completions(body: ChatRequest, client: Request) -> Response:
         """OpenAI's chat completions, routed."""
         return await chat.respond(body, client)
 
-    @app.post("/v1/completions")
     async def completions(body: TextRequest, client: Request) -> Response:
         """OpenAI's completions, routed."""
         return await completion.respond(body, client)
 
-    @app.post("/generate")
     async def native_generate(body: GenerateBody, client: Request) -> Response:
         """SGLang's native endpoint, routed."""
         return await generate.respond(body, client)
 
-    app.add_api_route("/v1/models", information.models)
-    app.add_api_route("/health", information.health)
-    app.add_api_route("/get_server_info", information.server_info)
-    app.add_api_route("/get_model_info", information.model_info)
-    app.add_api_route("/metrics", Metrics(config, manager).respond)
-    app.add_middleware(Access, manager.traffic, config)  # last, and so around all others
+    routes: tuple[tuple[str, str, Callable[..., Awaitable[Response]]], ...] = (
+        ("POST", "/v1/chat/completions", chat_completions),
+        ("POST", "/invocations", chat_completions),
+        ("POST", "/v1/completions", completions),
+        ("POST PUT", "/generate", native_generate),
+        ("GET", "/v1/models", information.models),
+        ("GET", "/v1/models/{model:path}", information.model),
+        ("GET", "/health", information.health),
+        ("GET", "/ping", information.health),
+        ("GET", "/health_generate", information.health_generate),
+        ("GET", "/get_server_info", information.server_info),
+        ("GET", "/get_model_info", information.model_info),
+        ("GET", "/get_weight_version", information.weight_version),
+        ("GET", "/get_load", information.load),
+        ("GET", "/metrics", Metrics(config, manager).respond),
+        ("GET POST", "/flush_cache", operations.flush_cache),
+        ("GET POST", "/start_profile", operations.start_profile),
+        ("GET POST", "/stop_profile", operations.stop_profile),
+        ("POST", "/abort_request", operations.abort),
+        ("POST", "/update_weights_from_disk", operations.update_weights),
+        ("POST", "/update_weight_version", operations.update_weight_version),
+        ("POST", "/pause_generation", operations.pause),
+        ("POST", "/continue_generation", operations.resume),
+        ("POST", "/parse_function_call", tools.parse_function_call),
+        ("POST", "/separate_reasoning", tools.separate_reasoning),
+    )
+    for methods, path, endpoint in routes:
+        for method in methods.split():
+            app.add_api_route(path, endpoint, methods=[method], operation_id=f"{method} {path}")
     return app

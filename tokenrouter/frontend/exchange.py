@@ -27,8 +27,9 @@ class Exchange:
 
     ``prompt_field`` and ``length_field`` are what this API calls the prompt and the number
     of new tokens, for errors. ``client_id`` replaces SGLang's request ids in answers: one
-    for all choices, or one for each. ``seed`` is that of the draws of tokens. ``lives``: the
-    requests made of it, in order; ``created``: when it came, in seconds (monotonic).
+    for all choices, or one for each. ``seed`` is that of the draws of tokens. ``choices``:
+    prompts times samples. ``lives``: the requests made of it, in order; ``created``: when it
+    came, in seconds (monotonic).
     """
 
     route: Route
@@ -36,18 +37,27 @@ class Exchange:
     length_field: str
     client_id: str | Sequence[str] | None = None
     seed: int | None = None
+    choices: int = 1
     rids: list[str] = field(default_factory=list)
     lives: list[Live] = field(default_factory=list)
     created: float = field(default_factory=time.monotonic)
     reports: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The latest routing report of each choice."""
+    aborted: set[int] = field(default_factory=set)
+    """Choices that the client does not want any more."""
     _sent: int = 0
 
     def __post_init__(self) -> None:
         note_exchange(self)
 
-    def next_route(self, max_new_tokens: int, n: int) -> Route:
-        """The route of the next request made of this exchange.
+    def choices_of(self, rid: str) -> Sequence[int]:
+        """The choices that the client knows as ``rid``."""
+        if self.client_id is None or isinstance(self.client_id, str):
+            return range(self.choices) if self.client_id == rid else ()
+        return [choice for choice, each in enumerate(self.client_id) if each == rid]
+
+    def next_route(self, max_new_tokens: int, n: int) -> tuple[Route, int | None]:
+        """The route of the next request made of this exchange, and which choice it becomes.
 
         SGLang sends the ``n`` copies of a prompt one after the other, and before them a
         request for no token, so that they find the prompt in the cache: that one stays at
@@ -55,9 +65,9 @@ class Exchange:
         """
         if max_new_tokens == 0:
             home = self.route.home
-            return Route("single", (home,), home, token_models=self.route.token_models)
-        sample, self._sent = self._sent % n, self._sent + 1
-        return msgspec.structs.replace(self.route, sample=sample)
+            return Route("single", (home,), home, token_models=self.route.token_models), None
+        choice, self._sent = self._sent, self._sent + 1
+        return msgspec.structs.replace(self.route, sample=choice % n), choice
 
     def label(self, output: Any) -> Any:
         """An answer of the tokenizer manager (or a list of them) with the client's ids."""
@@ -80,10 +90,11 @@ CURRENT: ContextVar[Exchange] = ContextVar("current_exchange")
 class Live:
     """A request for a home, and its answer so far.
 
-    ``route`` may be narrower than that of the ``exchange``. ``uid`` is None until the
-    request is sent, ``logprobs`` unless the client asked for them. ``internal``: SGLang's
-    request for no token, before ``n`` samples. Times are seconds, monotonic, 0 before they are
-    reached: sent to the home, started by it (left its queue), first and last token, ended.
+    ``route`` may be narrower than that of the ``exchange``. ``choice``: its place in the
+    answer, if it has one. ``uid`` is None until the request is sent, ``logprobs`` unless the
+    client asked for them. ``internal``: SGLang's request for no token, before ``n`` samples.
+    Times are seconds, monotonic, 0 before they are reached: sent to the home, started by it
+    (left its queue), first and last token, ended.
     """
 
     exchange: Exchange
@@ -92,6 +103,7 @@ class Live:
     sampling: Sampling
     route: Route
     stream: bool
+    choice: int | None = None
     internal: bool = False
     uid: int | None = None
     event: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,7 +1,8 @@
 """From the tokenizer manager to homes: each request goes to its own, and to nobody else.
 
 Receives tokenised, validated requests; hands `Submit` and `Abort` to the home's input, and
-`Inspect` to any member's. A member that is down is told nothing: it will know nothing.
+`Inspect` and `Control` to any member's. A member that is down is told nothing: it will know
+nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ import zmq
 
 from tokenrouter.errors import ChannelError, MemberDeadError
 from tokenrouter.ipc.channels import Outbox
-from tokenrouter.ipc.messages import FRONT_END, Abort, Inspect, Message, Route, Sampling, Submit
+from tokenrouter.ipc.messages import (
+    FRONT_END,
+    Abort,
+    Control,
+    Inspect,
+    Message,
+    Route,
+    Sampling,
+    Submit,
+)
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import Roster, Up
 
@@ -62,11 +72,11 @@ class FanOut:
         """Tell the home that nobody waits for ``uid``; if it does not read, it learns later."""
         self._tell(home, Abort(uid))
 
-    def inspect(self, member: int, ticket: int) -> None:
-        """Ask a member for its state; one that does not read is not asked."""
+    def ask(self, member: int, question: Inspect | Control) -> None:
+        """Ask a member something; one that does not read is not asked."""
         outbox = self._outboxes.get(member)
         if outbox and not outbox.full:
-            self._tell(member, Inspect(ticket))
+            self._tell(member, question)
 
     def lost(self, member: int) -> None:
         """A member died: close its link."""

@@ -33,6 +33,7 @@ class Generate:
         """
         work = self._convert(body)
         exchange: Exchange = work.exchange
+        self._manager.begin(exchange)
         answers = self._manager.generate_request(work)
         try:
             first = await while_connected(client, anext(answers))
@@ -40,6 +41,7 @@ class Generate:
             self._manager.finish(exchange)
             raise
         if not body.stream:
+            self._manager.finish(exchange)
             return Response(orjson.dumps(first), media_type="application/json")
         return EventStream(_event(first), _rest(answers), lambda: self._manager.finish(exchange))
 
@@ -61,7 +63,7 @@ class Generate:
             sampling_params=sampling,
             stream=body.stream,
         )
-        work.exchange = Exchange(route, prompt_field, length_field, client_id)
+        work.exchange = Exchange(route, prompt_field, length_field, client_id, choices=choices)
         return work
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -11,18 +12,25 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from tokenrouter.errors import (
+    AuthenticationError,
+    ConflictError,
     DrainingError,
     MemberDeadError,
+    OverloadedError,
     RequestError,
     TokenRouterError,
     UnknownModelError,
     UnsupportedError,
 )
 from tokenrouter.frontend.record import note_failure
+from tokenrouter.frontend.unserved import reason_against
 
 CODES: tuple[tuple[type[TokenRouterError], str], ...] = (
     (UnknownModelError, "model_not_found"),
     (UnsupportedError, "unsupported_parameter"),
+    (AuthenticationError, "invalid_api_key"),
+    (ConflictError, "conflict"),
+    (OverloadedError, "rate_limit_exceeded"),
     (RequestError, "invalid_value"),
     (MemberDeadError, "service_unavailable"),
     (DrainingError, "service_unavailable"),
@@ -42,7 +50,7 @@ def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
         error = TokenRouterError("internal error; the server's log has the details")
     code = next(code for kind, code in CODES if isinstance(error, kind))
     field = error.field if isinstance(error, RequestError) else None
-    return error.status, _body(error.status, str(error), field, code)
+    return error.status, shape(error.status, str(error), field, code)
 
 
 def error_event(error: Exception) -> bytes:
@@ -51,11 +59,14 @@ def error_event(error: Exception) -> bytes:
 
 
 def error_response(error: Exception) -> Response:
-    """The response for ``error``."""
-    response = _response(*error_body(error))
+    """The response for ``error``, with the headers that its status asks for."""
+    status, body = error_body(error)
+    headers = {}
     if isinstance(error, TokenRouterError) and error.retry_after_s is not None:
-        response.headers["retry-after"] = str(error.retry_after_s)
-    return response
+        headers["retry-after"] = str(error.retry_after_s)
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return _response(status, body, headers)
 
 
 def install(app: FastAPI) -> None:
@@ -68,16 +79,17 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         message, field = describe(error.errors())
-        return _response(400, _body(400, message, field, "invalid_value"))
+        return _response(400, shape(400, message, field, "invalid_value"))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         message = error.detail
         if error.status_code == 404:
-            message = f"{request.url.path} is not served here; see /docs"
+            message = reason_against(request.url.path)
         elif error.status_code == 405:
             message = f"{request.url.path} does not take {request.method}"
-        return _response(error.status_code, _body(error.status_code, message, None, None))
+        body = shape(error.status_code, message)
+        return _response(error.status_code, body, error.headers)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
@@ -109,11 +121,16 @@ def _field(location: tuple[str | int, ...]) -> str:
     return path
 
 
-def _body(status: int, message: str, field: str | None, code: str | None) -> dict[str, Any]:
+def shape(
+    status: int, message: str, field: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """OpenAI's error body."""
     note_failure(message, field)
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": field, "code": code}}
 
 
-def _response(status: int, body: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(body), status_code=status, media_type="application/json")
+def _response(
+    status: int, body: dict[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(orjson.dumps(body), status, headers, "application/json")

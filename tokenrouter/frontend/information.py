@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,11 @@ import tokenrouter
 from tokenrouter.config import Config
 from tokenrouter.errors import MemberDeadError
 from tokenrouter.frontend import names
+from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.inspection import HEALTH_TIMEOUT_S, STATE_TIMEOUT_S
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.ipc.messages import MemberState
-from tokenrouter.subserver.sglang_compat.serving import ModelCard, ModelList
+from tokenrouter.subserver.sglang_compat.serving import GenerateReqInput, ModelCard, ModelList
 
 
 class Information:
@@ -33,6 +35,40 @@ class Information:
         if silent := [repr(name) for name, state in pairs if state is None]:
             raise MemberDeadError(f"no answer from {', '.join(silent)}")
         return _json({"status": "ok"})
+
+    async def health_generate(self) -> Response:
+        """200 if every member, alone, writes a token; 503 if one does not in time."""
+        members = range(len(self._config.names))
+        alive = await asyncio.gather(*(self._writes(member) for member in members))
+        pairs = zip(self._config.names, alive, strict=True)
+        if silent := [repr(name) for name, here in pairs if not here]:
+            raise MemberDeadError(f"no token from {', '.join(silent)}")
+        return _json({"status": "ok"})
+
+    async def model(self, model: str) -> Response:
+        """One of the names that requests may use."""
+        return _json(self._card(model).model_dump())
+
+    async def load(self) -> Response:
+        """Requests and tokens of every member, as SGLang's load balancers ask for them."""
+        states = await self._manager.inspector.ask(STATE_TIMEOUT_S)
+        pairs = zip(self._config.names, states, strict=True)
+        return _json(
+            {
+                name: {
+                    "num_reqs": state.requests,
+                    "num_visits": state.visits,
+                    "num_tokens": state.pool_tokens - state.free_tokens,
+                }
+                if state
+                else None
+                for name, state in pairs
+            }
+        )
+
+    async def weight_version(self) -> Response:
+        """The version that answers carry."""
+        return _json({"weight_version": self._manager.server_args.weight_version})
 
     async def models(self) -> Response:
         """The routed model, then each member alone."""
@@ -65,6 +101,23 @@ class Information:
                 "processes": self._manager.presence.report(),
             }
         )
+
+    async def _writes(self, member: int) -> bool:
+        """Whether a member writes a token: not counted, and never waiting with others."""
+        route = names.single(member, names.RoutingOptions(), self._config)
+        exchange = Exchange(route, "input_ids", "max_new_tokens")
+        work = GenerateReqInput(
+            input_ids=[0], sampling_params={"max_new_tokens": 1, "temperature": 0.0}
+        )
+        work.exchange = exchange
+        try:
+            async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                answer = await anext(self._manager.generate_request(work))
+        except (TimeoutError, MemberDeadError):
+            return False
+        finally:
+            self._manager.finish(exchange)
+        return len(answer["output_ids"]) == 1
 
     def _card(self, name: str) -> ModelCard:
         members = names.resolve(name, None, self._config).members

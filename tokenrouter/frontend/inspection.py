@@ -1,4 +1,4 @@
-"""Asking every member what it holds: for operators, for tests, and as a sign of life.
+"""Asking every member something: what it holds, or to do something between two steps.
 
 Questions go out through `FanOut`; a member's loop answers between two steps, and the
 answer comes back over the detokenizer.
@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tokenrouter.frontend.fan_out import FanOut
-from tokenrouter.ipc.messages import MemberState
+from tokenrouter.ipc.messages import Action, Control, Controlled, Inspect, MemberState
 
 HEALTH_TIMEOUT_S = 20.0
 """As SGLang's health check: a long step of a busy member is no failure."""
 STATE_TIMEOUT_S = 5.0
 
+Answer = MemberState | Controlled
+
 
 @dataclass(slots=True)
 class _Question:
     missing: set[int]
-    answers: list[MemberState | None]
+    answers: dict[int, Answer] = field(default_factory=dict)
     all_here: asyncio.Event = field(default_factory=asyncio.Event)
 
     def settle(self, member: int) -> None:
@@ -52,22 +56,42 @@ class Inspector:
 
     async def ask(self, timeout_s: float) -> list[MemberState | None]:
         """The state of each member; None for one that is down or has not answered in time."""
+        everyone = range(self._members)
+        answers = await self._ask(lambda ticket, _: Inspect(ticket), everyone, timeout_s)
+        states = (answers.get(member) for member in everyone)
+        return [state if isinstance(state, MemberState) else None for state in states]
+
+    async def control(
+        self, action: Action, arguments: Mapping[int, dict[str, Any]], timeout_s: float
+    ) -> dict[int, Controlled]:
+        """What each member named in ``arguments`` answers, if it is up and does in time."""
+        answers = await self._ask(
+            lambda ticket, member: Control(ticket, action, arguments[member]), arguments, timeout_s
+        )
+        return {m: each for m, each in answers.items() if isinstance(each, Controlled)}
+
+    def receive(self, answer: Answer) -> None:
+        """A member's answer; one that comes too late is dropped."""
+        if question := self._open.get(answer.ticket):
+            question.answers[answer.member] = answer
+            question.settle(answer.member)
+
+    async def _ask(
+        self,
+        message: Callable[[int, int], Inspect | Control],
+        members: Collection[int],
+        timeout_s: float,
+    ) -> dict[int, Answer]:
         ticket = next(self._tickets)
-        asked = set(range(self._members)) - self._down
-        question = self._open[ticket] = _Question(asked, [None] * self._members)
+        asked = set(members) - self._down
+        question = self._open[ticket] = _Question(asked)
         try:
             for member in list(asked):
-                self._fan_out.inspect(member, ticket)
+                self._fan_out.ask(member, message(ticket, member))
             async with asyncio.timeout(timeout_s if asked else 0):
                 await question.all_here.wait()
         except TimeoutError:
-            pass  # the answer says who is missing
+            pass  # who is missing has not answered
         finally:
             del self._open[ticket]
         return question.answers
-
-    def receive(self, state: MemberState) -> None:
-        """A member's answer; one that comes too late is dropped."""
-        if question := self._open.get(state.ticket):
-            question.answers[state.member] = state
-            question.settle(state.member)

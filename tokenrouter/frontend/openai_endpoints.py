@@ -94,6 +94,10 @@ class RoutedCompletion(RoutedServing, OpenAIServingCompletion):
         # SGLang takes a prompt of nothing but id 0 for an empty one.
         return None if request.prompt else "the prompt is empty"
 
+    def _prompts(self, request: TextRequest) -> int:
+        prompt = request.prompt
+        return 1 if isinstance(prompt, str) or isinstance(prompt[0], int) else len(prompt)
+
     def _chunks(self, work: GenerateReqInput, request: TextRequest) -> AsyncIterator[str]:
         chunks: AsyncIterator[str] = self._generate_completion_stream(work, request, None)
         return chunks

@@ -44,7 +44,7 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     kernel.yield_to_members()
     listener = bind_private(ports) if config.host == UNIX_HOST else bind(config.host, config.port)
     args = front_end_args(config)
-    manager = RoutedTokenizerManager(args, sglang_ports(), config.names)
+    manager = RoutedTokenizerManager(args, sglang_ports(), config.names, config.max_requests)
     templates = load_templates(manager)
     link.send(Ready())
     roster = link.roster()

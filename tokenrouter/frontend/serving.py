@@ -52,8 +52,9 @@ class RoutedServing:
             TokenRouterError: it is refused, or failed before its first token.
         """
         exchange = self._open(request)
-        work = self._convert(request, exchange)
+        self.tokenizer_manager.begin(exchange)
         try:
+            work = self._convert(request, exchange)
             if request.stream:
                 events = self._events(work, request, exchange)
                 first = await while_connected(client, anext(events))
@@ -63,6 +64,7 @@ class RoutedServing:
         except BaseException:
             self.tokenizer_manager.finish(exchange)
             raise
+        self.tokenizer_manager.finish(exchange)
         built = self._build(request, answer if isinstance(answer, list) else [answer])
         content = {**built.model_dump(), **self._report(exchange)}
         return Response(orjson.dumps(content), media_type="application/json")
@@ -96,7 +98,12 @@ class RoutedServing:
         chosen = getattr(request, "max_completion_tokens", None)
         length_field = "max_tokens" if chosen is None else "max_completion_tokens"
         client_id = request.rid or f"{self.id_prefix}-{uuid.uuid4().hex}"
-        return Exchange(route, self.prompt_field, length_field, client_id, request.seed)
+        choices = self._prompts(request) * request.n
+        return Exchange(route, self.prompt_field, length_field, client_id, request.seed, choices)
+
+    def _prompts(self, request: Any) -> int:
+        """How many prompts the request has."""
+        return 1
 
     def _convert(self, request: OpenAIRequest, exchange: Exchange) -> GenerateReqInput:
         bare = copy.copy(request)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from tokenrouter.errors import ChannelError, RequestError
+from tokenrouter.frontend.admission import Admission
 from tokenrouter.frontend.exchange import CURRENT, Exchange, Live
 from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.inspection import Inspector
@@ -24,7 +25,7 @@ from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.frontend.translation import failure_of, sampling_of
 from tokenrouter.ipc.arrivals import arrivals
 from tokenrouter.ipc.channels import Inbox
-from tokenrouter.ipc.messages import DETOKENIZER, MemberState, Message, Text
+from tokenrouter.ipc.messages import DETOKENIZER, Controlled, MemberState, Message, Text
 from tokenrouter.ipc.supervision import Up
 from tokenrouter.subserver.sglang_compat.serving import (
     GenerateReqInput,
@@ -46,12 +47,15 @@ class RoutedTokenizerManager(TokenizerManager):
     ``rid_to_state`` holds a `Live` for each request that a home is serving.
     """
 
-    def __init__(self, args: ServerArgs, ports: PortArgs, names: Sequence[str]) -> None:
+    def __init__(
+        self, args: ServerArgs, ports: PortArgs, names: Sequence[str], max_requests: int
+    ) -> None:
         super().__init__(args, ports)
         # SGLang's own links; nobody is at their other ends.
         self.send_to_scheduler.close(0)
         self.recv_from_detokenizer.close(0)
         self.rid_to_state: dict[str, Live] = {}
+        self.admission = Admission(max_requests)
         self._names = names
         self._handle_loop: asyncio.Task[None] | None = None
         self._answering = 0
@@ -94,6 +98,8 @@ class RoutedTokenizerManager(TokenizerManager):
         exchange: Exchange = obj.exchange
         self.presence.check(exchange.route.members)
         CURRENT.set(exchange)
+        await self.admission.begin(exchange)
+        self.presence.check(exchange.route.members)  # it may have waited
         self._answering += 1
         try:
             async for output in super().generate_request(obj):
@@ -139,14 +145,46 @@ class RoutedTokenizerManager(TokenizerManager):
     async def drain(self) -> None:
         """Take no more requests; returns when the last one is answered."""
         self.presence.draining = True
+        self.admission.resume()  # those that wait are told
         while self._answering:
             self._all_answered.clear()
             await self._all_answered.wait()
+
+    def begin(self, exchange: Exchange) -> None:
+        """Count ``exchange`` in, until `finish`.
+
+        Raises:
+            OverloadedError, RequestError: there is no room for it.
+        """
+        self.admission.enter(exchange)
 
     def finish(self, exchange: Exchange) -> None:
         """Nobody waits for ``exchange`` any more: abort what is left of it."""
         for rid in exchange.rids:
             self.abort_request(rid)
+        self.admission.leave(exchange)
+
+    def abort(self, rid: str) -> int:
+        """End the requests that their client, or their answer, calls ``rid``; how many."""
+        ended = 0
+        for exchange in self.admission.exchanges:
+            choices = set(exchange.choices_of(rid)) - exchange.aborted
+            exchange.aborted |= choices
+            for each in exchange.rids:
+                live = self.rid_to_state.get(each)
+                if live is not None and (each == rid or live.choice in choices):
+                    choices.add(live.choice or 0)
+                    self._end(each, ABORTED)
+            ended += len(choices)
+        return ended
+
+    def abort_all(self) -> int:
+        """End every request that is here; how many."""
+        exchanges = self.admission.exchanges
+        for exchange in exchanges:
+            exchange.aborted.update(range(exchange.choices))
+        self.abort_request(abort_all=True)
+        return sum(exchange.choices for exchange in exchanges)
 
     def abort_request(self, rid: str = "", abort_all: bool = False) -> None:
         """End one request (by its exact id), or all, here at once and at its home."""
@@ -177,7 +215,7 @@ class RoutedTokenizerManager(TokenizerManager):
     def _take(self, message: Message) -> None:
         if isinstance(message, Text):
             self._take_text(message)
-        elif isinstance(message, MemberState):
+        elif isinstance(message, MemberState | Controlled):
             self.inspector.receive(message)
         else:
             raise ChannelError(f"the detokenizer sent {type(message).__name__}")
@@ -224,10 +262,10 @@ class RoutedTokenizerManager(TokenizerManager):
         logprobs = tokenized_obj.top_logprobs_num if tokenized_obj.return_logprob else None
         sampling = sampling_of(tokenized_obj.sampling_params, exchange.seed, logprobs)
         n = obj.sampling_params.get("n", 1)
-        route = exchange.next_route(sampling.max_new_tokens, n)
+        route, choice = exchange.next_route(sampling.max_new_tokens, n)
         prompt, stream = tokenized_obj.input_ids, bool(tokenized_obj.stream)
         internal = n > 1 and sampling.max_new_tokens == 0
-        live = Live(exchange, tokenized_obj.rid, prompt, sampling, route, stream, internal)
+        live = Live(exchange, tokenized_obj.rid, prompt, sampling, route, stream, choice, internal)
         if logprobs is not None:
             live.logprobs = Logprobs(logprobs, self.tokenizer, obj.return_text_in_logprobs)
         return live
@@ -235,16 +273,11 @@ class RoutedTokenizerManager(TokenizerManager):
     async def _wait_one_response(
         self, obj: GenerateReqInput, state: Live, request: Any = None
     ) -> AsyncIterator[dict[str, Any]]:
-        # Sent only now that all prompts of a batch have turned out to be legal. What was begun
-        # before a drain goes on, but nothing goes where somebody has died meanwhile.
-        self.presence.check_members(state.route.members)
-        state.sent = time.monotonic()
-        state.uid = self._fan_out.submit(
-            state.rid, state.prompt, state.sampling, state.route, state.stream
-        )
-        self.rid_to_state[state.rid] = state
-        state.exchange.rids.append(state.rid)
-        state.exchange.lives.append(state)
+        # Sent only now that all prompts of a batch have turned out to be legal.
+        if state.choice in state.exchange.aborted:
+            state.end(ABORTED)
+        else:
+            self._submit(state)
         finish = None
         while not finish:
             await state.event.wait()
@@ -254,6 +287,18 @@ class RoutedTokenizerManager(TokenizerManager):
                 raise error
             if state.stream or finish:
                 yield state.take(self._names, self.server_args.weight_version)
+
+    def _submit(self, state: Live) -> None:
+        # What was begun before a drain goes on, but nothing goes where somebody has died
+        # meanwhile.
+        self.presence.check_members(state.route.members)
+        state.sent = time.monotonic()
+        state.uid = self._fan_out.submit(
+            state.rid, state.prompt, state.sampling, state.route, state.stream
+        )
+        self.rid_to_state[state.rid] = state
+        state.exchange.rids.append(state.rid)
+        state.exchange.lives.append(state)
 
     def _take_text(self, new: Text) -> None:
         live = self.rid_to_state.get(new.rid)

@@ -114,6 +114,9 @@ class Inspect(msgspec.Struct, frozen=True, array_like=True, tag="inspect"):
     ticket: int
 
 
+Action = Literal["flush_cache", "start_profile", "stop_profile", "update_weights_from_disk"]
+
+
 class Control(msgspec.Struct, frozen=True, array_like=True, tag="control"):
     """Have a member's engine do something between two steps; it answers `Controlled`.
 
@@ -121,7 +124,7 @@ class Control(msgspec.Struct, frozen=True, array_like=True, tag="control"):
     """
 
     ticket: int
-    action: Literal["flush_cache", "start_profile", "stop_profile", "update_weights_from_disk"]
+    action: Action
     arguments: dict[str, Any]
 
 

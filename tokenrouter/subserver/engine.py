@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tokenrouter.ipc.messages import Logprob, Route, Sampling
+from tokenrouter.ipc.messages import Action, Logprob, Route, Sampling
 from tokenrouter.schedulers.base import Request, RoutingScheduler
 from tokenrouter.schedulers.signals import Signal
 
@@ -176,3 +176,13 @@ class Engine(Protocol):
 
     def free_tokens(self) -> int:
         """KV tokens that could be had now without taking from a resident visit."""
+
+    def control(self, action: Action, arguments: Mapping[str, Any]) -> str:
+        """Do what `messages.Control` asks for, between two steps; returns what happened.
+
+        No visit is resident while the cache is flushed or weights change. Without effect if
+        it raises.
+
+        Raises:
+            TokenRouterError: it cannot be done, and why.
+        """

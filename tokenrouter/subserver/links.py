@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from tokenrouter.ipc.messages import Buckets, MemberState, Message, Output
+from tokenrouter.ipc.messages import Buckets, Controlled, MemberState, Message, Output
 from tokenrouter.ipc.supervision import News
 
 
@@ -24,7 +24,7 @@ class Links(Protocol):
     def flush(self) -> None:
         """Send one frame to each member that something was posted to."""
 
-    def emit(self, outputs: Sequence[Output | MemberState]) -> None:
+    def emit(self, outputs: Sequence[Output | MemberState | Controlled]) -> None:
         """Send outputs to the detokenizer."""
 
     def dropped(self) -> dict[str, int]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from tokenrouter.errors import ChannelError, RoutingError
 from tokenrouter.ipc.messages import (
+    FRONT_END,
     Admitted,
     Blocked,
     Close,
@@ -35,6 +36,7 @@ from tokenrouter.ipc.messages import (
 from tokenrouter.ipc.supervision import Down, Drain, News, Roster, Up
 from tokenrouter.schedulers.base import Step
 from tokenrouter.subserver.batching import Rules, choose, clamp
+from tokenrouter.subserver.controls import carry_out
 from tokenrouter.subserver.engine import Engine, StepBatch, Visit, Work
 from tokenrouter.subserver.finish import Decode
 from tokenrouter.subserver.home import Home
@@ -183,6 +185,9 @@ class Subserver:
             self.home.hear(sender, message)
         elif isinstance(message, Inspect):
             self._links.emit([self._state(message.ticket)])
+        elif isinstance(message, Control) and sender == FRONT_END:
+            held = len(self.visits) + len(self.home)
+            self._links.emit([carry_out(self.engine, self.member, held, message)])
         elif isinstance(message, Open | Close) or (
             isinstance(message, HandOver) and message.uid not in self.home
         ):

@@ -15,6 +15,7 @@ from tokenrouter.ipc.messages import (
     FRONT_END,
     SUPERVISOR,
     Buckets,
+    Controlled,
     MemberState,
     Message,
     Output,
@@ -78,7 +79,7 @@ class PeerLinks:
         for outbox in self._outboxes.values():
             outbox.flush()
 
-    def emit(self, outputs: Sequence[Output | MemberState]) -> None:
+    def emit(self, outputs: Sequence[Output | MemberState | Controlled]) -> None:
         """Send outputs to the detokenizer, as one frame, unless it is down."""
         if outbox := self._outboxes.get(DETOKENIZER):
             for output in outputs:

@@ -10,12 +10,23 @@ digest of the batches so far, by which a rank notices that it has diverged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from tokenrouter.errors import RankError
+from tokenrouter.errors import RankError, TokenRouterError
 from tokenrouter.ipc.channels import Outbox
-from tokenrouter.ipc.messages import Admit, Feed, Message, Release, Route, Sampling, Share, Truncate
+from tokenrouter.ipc.messages import (
+    Action,
+    Admit,
+    Control,
+    Feed,
+    Message,
+    Release,
+    Route,
+    Sampling,
+    Share,
+    Truncate,
+)
 from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import Engine, Meanwhile, StepBatch, Visit, Work, nothing
 
@@ -46,6 +57,7 @@ class LeadingEngine:
         self._engine = engine
         self._outboxes = tuple(outboxes)
         self._unsent = 0
+        self._profiling = False
 
     def limit_vocabulary(self, size: int) -> None:
         """Of rank 0 alone, which samples for all."""
@@ -90,6 +102,21 @@ class LeadingEngine:
         """As the engine: all ranks have equal pools."""
         return self._engine.free_tokens()
 
+    def control(self, action: Action, arguments: Mapping[str, Any]) -> str:
+        """As the engine, and on every rank, unless it fails here."""
+        together = action == "stop_profile" and self._profiling
+        if together:  # the ranks wait for each other while they write
+            self._tell(action, arguments)
+        told = self._engine.control(action, arguments)
+        if not together:
+            self._tell(action, arguments)
+        self._profiling = action == "start_profile" or (self._profiling and not together)
+        return told
+
+    def _tell(self, action: Action, arguments: Mapping[str, Any]) -> None:
+        self._post(Control(0, action, dict(arguments)))
+        self._flush()
+
     def _post(self, call: Message) -> None:
         for outbox in self._outboxes:
             outbox.post(call)
@@ -131,6 +158,8 @@ class Mirror:
             case Feed(rows, digest):
                 self._check(digest)
                 self._feed(rows)
+            case Control(_, action, arguments):
+                self._control(action, arguments)
             case _:
                 raise RankError(f"rank 0 sent {type(call).__name__}, which is not for its ranks")
 
@@ -154,6 +183,12 @@ class Mirror:
         self._engine.replay(work)
         for visit, n in work:
             visit.computed += n
+
+    def _control(self, action: Action, arguments: dict[str, Any]) -> None:
+        try:
+            self._engine.control(action, arguments)
+        except TokenRouterError as error:
+            raise RankError(f"{action} succeeded on rank 0, and failed here: {error}") from error
 
     def _check(self, digest: int) -> None:
         own = self._engine.digest()

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy
 
-from tokenrouter.ipc.messages import Logprob
+from tokenrouter.errors import UnsupportedError
+from tokenrouter.ipc.messages import Action, Logprob
 from tokenrouter.schedulers.signals import Entropy, Signal, TopLogits, TopProbability
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
 
@@ -100,6 +101,16 @@ class TimedEngine:
     def free_tokens(self) -> int:
         """Capacity that no visit holds."""
         return self.pool_tokens - self._used
+
+    def control(self, action: Action, arguments: Mapping[str, Any]) -> str:
+        """There is no cache to flush, and nothing else to act on.
+
+        Raises:
+            UnsupportedError: for everything but a flush.
+        """
+        if action == "flush_cache":
+            return "a timed member has no cache"
+        raise UnsupportedError(f"{action}: a timed member has no weights and computes nothing")
 
     def _feed(self, visit: Visit, n: int) -> int:
         """The KV of a visit is the hash of every prefix; returns that of the longest."""

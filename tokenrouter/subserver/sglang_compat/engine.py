@@ -8,7 +8,7 @@ given the same calls, hold the same pools.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +17,10 @@ from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
 from tokenrouter.errors import RankError
+from tokenrouter.ipc.messages import Action
 from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
+from tokenrouter.subserver.sglang_compat import controls
 from tokenrouter.subserver.sglang_compat import signals as signal_values
 from tokenrouter.subserver.sglang_compat.batch import build_batch
 from tokenrouter.subserver.sglang_compat.digest import BatchDigest
@@ -173,6 +175,14 @@ class SGLangEngine:
     def release(self, visit: Visit) -> None:
         """Leave the visit's KV to the cache and free the rest."""
         self._pools.release(visit)
+
+    def control(self, action: Action, arguments: Mapping[str, Any]) -> str:
+        """Flush the prefix cache, profile, or exchange the weights.
+
+        Raises:
+            TokenRouterError: it cannot be done, and why.
+        """
+        return controls.control(self.scheduler, action, arguments)
 
     def check_pools(self) -> None:
         """Verify, while no visit is resident, that every row and KV slot is accounted for once.

@@ -19,11 +19,14 @@ from sglang.srt.entrypoints.openai.protocol import (  # noqa: E402
     CompletionRequest,
     ModelCard,
     ModelList,
+    Tool,
+    ToolChoice,
 )
 from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat  # noqa: E402
 from sglang.srt.entrypoints.openai.serving_completions import (  # noqa: E402
     OpenAIServingCompletion,
 )
+from sglang.srt.function_call.function_call_parser import FunctionCallParser  # noqa: E402
 from sglang.srt.hf_transformers_utils import get_tokenizer  # noqa: E402
 from sglang.srt.managers.detokenizer_manager import DetokenizerManager  # noqa: E402
 from sglang.srt.managers.io_struct import (  # noqa: E402
@@ -33,6 +36,7 @@ from sglang.srt.managers.io_struct import (  # noqa: E402
 )
 from sglang.srt.managers.template_manager import TemplateManager  # noqa: E402
 from sglang.srt.managers.tokenizer_manager import TokenizerManager  # noqa: E402
+from sglang.srt.reasoning_parser import ReasoningParser  # noqa: E402
 from sglang.srt.sampling.sampling_params import TOP_K_ALL, SamplingParams  # noqa: E402
 from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: E402
 
@@ -44,17 +48,21 @@ __all__ = [
     "ChatCompletionRequest",
     "CompletionRequest",
     "DetokenizerManager",
+    "FunctionCallParser",
     "GenerateReqInput",
     "ModelCard",
     "ModelList",
     "OpenAIServingChat",
     "OpenAIServingCompletion",
     "PortArgs",
+    "ReasoningParser",
     "SamplingParams",
     "ServerArgs",
     "TemplateManager",
     "TokenizedGenerateReqInput",
     "TokenizerManager",
+    "Tool",
+    "ToolChoice",
     "front_end_args",
     "load_templates",
     "load_tokenizer",
@@ -71,6 +79,7 @@ FRONT_END_ARGUMENTS = (
     "chat_template",
     "completion_template",
     "reasoning_parser",
+    "tool_call_parser",
     "enable_cache_report",
     "weight_version",
 )
