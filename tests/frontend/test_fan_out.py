@@ -82,7 +82,7 @@ def test_a_home_that_stopped_reading_is_an_error_of_the_request(
     for _ in range(100):
         with pytest.raises(MemberDeadError, match="stopped answering"):
             fan_out.submit("b", [1], SAMPLING, route(0), False)
-        fan_out.inspect(0, 0)
+        fan_out.ask(0, Inspect(0))
     fan_out.abort(uid, 0)
     # It reads again: of what was refused, nothing has waited; the abort has.
     inbox = Inbox(context, ports.members[0].input, {FRONT_END: 0})
