@@ -105,7 +105,7 @@ def test_a_member_that_is_down_is_told_nothing_and_one_that_is_back_everything(
     fan_out = FanOut(context, ports, roster)
     fan_out.lost(1)
     fan_out.abort(3, 1)
-    fan_out.inspect(1, 0)
+    fan_out.ask(1, Inspect(0))
     with pytest.raises(MemberDeadError, match="being restarted"):
         fan_out.submit("a", [1], SAMPLING, route(1), False)
     fan_out.returned(Up(1, 8, roster.members[1], 1))

@@ -104,7 +104,7 @@ def test_a_member_that_writes_nothing_is_named_and_its_probe_aborted(
 
     manager: Any = Manager()
     monkeypatch.setattr(information, "HEALTH_TIMEOUT_S", 0.05)
-    served = Information(make_config(Path("model")), manager, make_roster())
+    served = Information(make_config(Path("model")), manager)
     with pytest.raises(MemberDeadError, match="no token from 'large'"):
         asyncio.run(served.health_generate())
     assert sorted(manager.finished) == [0, 1]
