@@ -246,9 +246,7 @@ class Client:
     def _check_choices(
         self, texts: Sequence[str], model: str, prompt: list[int], count: int, n: int = 1
     ) -> None:
-        expected = [
-            self.load.oracle.answer(model, prompt, count, sample=i).text for i in range(n)
-        ]
+        expected = [self.load.oracle.answer(model, prompt, count, sample=i).text for i in range(n)]
         assert list(texts) == expected, (model, prompt, count)
         self.load.counts["exact"] += n
 

@@ -284,9 +284,11 @@ class RoutedTokenizerManager(TokenizerManager):
             state.event.clear()
             finish = state.finish  # more may come while the consumer has this chunk
             if error := failure_of(finish):
+                _forgive_task()
                 raise error
             if state.stream or finish:
                 yield state.take(self._names, self.server_args.weight_version)
+        _forgive_task()
 
     def _submit(self, state: Live) -> None:
         # What was begun before a drain goes on, but nothing goes where somebody has died
@@ -326,6 +328,16 @@ class RoutedTokenizerManager(TokenizerManager):
 
 def _no_news() -> None:
     """Nobody else is heard."""
+
+
+def _forgive_task() -> None:
+    """Let the current task raise with nobody there to see it.
+
+    SGLang takes each answer of several requests in a task of its own, and forgets these
+    tasks when the client leaves.
+    """
+    if task := asyncio.current_task():
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def _end_process(task: asyncio.Task[None]) -> None:
