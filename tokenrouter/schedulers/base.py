@@ -18,6 +18,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import msgspec
+
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.signals import Signal
 
@@ -59,16 +61,14 @@ class Request:
         return float(int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """What one step of a request gave: proposed tokens and the declared signals."""
 
     tokens: Sequence[int]
     signals: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """Commit the first ``keep`` tokens of the step; member ``to`` goes on.
 
     Tokens that are not kept are dropped: the member that goes on writes at their

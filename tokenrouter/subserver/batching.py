@@ -71,14 +71,19 @@ def choose(
     ready: list[Visit] = []
     prefilling: list[Visit] = []
     early: list[Visit] = []
+    most = 1 + limits.chunk
+    counted = 0
     for visit in visits:
         if visit.control:
-            if not visit.blocked:
-                fits = visit.pending <= 1 + limits.chunk and not visit.follows
-                (ready if fits else prefilling).append(visit)
+            if visit.blocked:
+                continue
+            if len(visit.tokens) - visit.computed > most or visit.follows:
+                prefilling.append(visit)
+            else:
+                ready.append(visit)
+                counted += visit.counted
         elif visit.eager and visit.computed < visit.prompt_length:
             early.append(visit)
-    counted = sum(visit.counted for visit in ready)
     due = counted >= threshold or counted < len(ready) or (overdue and bool(ready))
     if ready and due:
         early = []
@@ -98,9 +103,11 @@ def _allot(visits: Sequence[Visit], budget: int) -> tuple[list[Work], int]:
     """What each visit feeds: one token, and more from ``budget``; and what is left of that."""
     work: list[Work] = []
     for visit in visits:
-        if visit.pending > 1 and not budget:
-            continue
-        n = min(visit.pending, 1 + budget)
-        budget -= n - 1
+        n = len(visit.tokens) - visit.computed
+        if n > 1:
+            if not budget:
+                continue
+            n = min(n, 1 + budget)
+            budget -= n - 1
         work.append((visit, n))
     return work, budget

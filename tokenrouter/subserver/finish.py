@@ -39,8 +39,8 @@ class FinishRule:
 
     def after(self, tokens: Sequence[int], prompt_length: int) -> Finish | None:
         """The finish that the last of ``tokens`` (prompt and output) causes, if any."""
-        if finish := self.full(len(tokens) - prompt_length):
-            return finish
+        if len(tokens) - prompt_length >= self._limit:
+            return self.full(len(tokens) - prompt_length)
         if tokens[-1] in self._ends:
             return {"type": "stop", "matched": tokens[-1]}
         if self._stop:

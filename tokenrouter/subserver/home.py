@@ -114,12 +114,12 @@ class Home:
             self._accept(message)
         elif owned is None:
             self._receive_unowned(message)
-        elif isinstance(message, Commit | HandOver):
+        elif isinstance(message, (Commit, HandOver)):
             if message.epoch == owned.epoch and sender == owned.control:
                 self._commit(owned, sender, message)
             else:
                 self.stale += 1
-        elif isinstance(message, Blocked | Admitted):
+        elif isinstance(message, (Blocked, Admitted)):
             self._count(owned, blocked=isinstance(message, Blocked))
         elif isinstance(message, Failed):
             self._finish(owned, aborted(message.message, message.status))
@@ -222,26 +222,28 @@ class Home:
         owned.known[member] = len(submit.prompt)
 
     def _commit(self, owned: Owned, sender: int, message: Commit | HandOver) -> None:
-        if message.start > len(owned.tokens) or message.start < owned.prompt_length:
-            where = f"position {message.start}, output has {len(owned.tokens)}"
+        before, written = len(owned.tokens), message.tokens
+        if not owned.prompt_length <= message.start <= before:
+            where = f"position {message.start}, output has {before}"
             self._finish(owned, aborted(f"member {sender} committed at {where}", 500))
             return
         logprobs = message.logprobs or ()
-        if owned.submit.sampling.logprobs is not None and len(logprobs) != len(message.tokens):
-            what = f"{len(logprobs)} log probabilities of {len(message.tokens)} tokens"
+        if owned.submit.sampling.logprobs is not None and len(logprobs) != len(written):
+            what = f"{len(logprobs)} log probabilities of {len(written)} tokens"
             self._finish(owned, aborted(f"member {sender} sent {what}", 500))
             return
-        before = len(owned.tokens)
-        owned.cut(message.start)
-        finish = owned.append(sender, message.tokens, logprobs)
-        if not owned.first_token and message.tokens:
+        if message.start < before:
+            owned.cut(message.start)
+        finish = owned.append(sender, written, logprobs)
+        if written and not owned.first_token:
             owned.first_token = self._clock()
-        self._tokens += len(owned.tokens) - before
-        owned.known[sender] = len(owned.tokens)
+        after = len(owned.tokens)
+        self._tokens += after - before
+        owned.known[sender] = after
         if finish:
             self._finish(owned, finish)
             return
-        owned.empty_hand_overs = 0 if message.tokens else owned.empty_hand_overs + 1
+        owned.empty_hand_overs = 0 if written else owned.empty_hand_overs + 1
         if owned.empty_hand_overs > MAX_EMPTY_HAND_OVERS:
             circles = f"{owned.empty_hand_overs} hand-overs in a row without a token"
             self._finish(owned, aborted(f"algorithm {owned.route.algorithm!r}: {circles}", 500))
@@ -250,7 +252,7 @@ class Home:
             owned.hand_overs += 1
             self.hand_overs[sender][message.to] += 1
             self._give_control(owned, message.to, message.payload)
-        if owned.submit.stream and message.tokens:
+        if written and owned.submit.stream:
             self._changed[owned.uid] = owned
 
     def _give_control(self, owned: Owned, member: int, payload: bytes) -> None:

@@ -142,15 +142,17 @@ class Subserver:
 
     def complete(self, work: Sequence[Work], batch: StepBatch) -> None:
         """Ask each sampled request's algorithm where it goes on, and tell its home."""
-        for row, (visit, _) in enumerate(work):
+        columns, logprobs = batch.signals, batch.logprobs
+        for row, ((visit, _), token) in enumerate(zip(work, batch.tokens, strict=True)):
             if not visit.control or visit.pending:
                 continue
             if row in batch.failed:
                 self._fail(visit.uid, visit.home, RoutingError(batch.failed[row]))
                 continue
-            signals = {each.name: batch.signals[each.name][row] for each in visit.signals}
-            step = Step((batch.tokens[row],), signals)
-            self._route(visit, step, [batch.logprobs[row]] if row in batch.logprobs else None)
+            signals = {each.name: columns[each.name][row] for each in visit.signals}
+            self._route(
+                visit, Step((token,), signals), [logprobs[row]] if row in logprobs else None
+            )
         self._flush()
 
     def _route(self, visit: Visit, step: Step, logprobs: list[Logprob] | None) -> None:
@@ -159,20 +161,21 @@ class Subserver:
         except RoutingError as error:
             self._fail(visit.uid, visit.home, error)
             return
-        kept = list(step.tokens[: decision.keep])
-        self.stats.written_tokens += len(kept)
-        stays = decision.to == self.member
+        uid, home, keep, to = visit.uid, visit.home, decision.keep, decision.to
+        kept = list(step.tokens[:keep])
+        self.stats.written_tokens += keep
+        start = len(visit.tokens)
         # Its home ends a full request; meanwhile it must not run ahead past its memory.
-        full = visit.length + len(kept) - visit.prompt_length >= visit.sampling.max_new_tokens
-        self._events.append((visit.home, Stepped(visit.uid, kept, stays and not full)))
+        full = start + keep - visit.prompt_length >= visit.sampling.max_new_tokens
+        stays = to == self.member
+        self._events.append((home, Stepped(uid, kept, stays and not full)))
         message: Commit | HandOver
-        written = None if logprobs is None else logprobs[: decision.keep]
+        written = None if logprobs is None else logprobs[:keep]
         if stays:
-            message = Commit(visit.uid, visit.epoch, visit.length, kept, written)
+            message = Commit(uid, visit.epoch, start, kept, written)
         else:
-            to = decision.to
-            message = HandOver(visit.uid, visit.epoch, visit.length, kept, to, payload, written)
-        self._tell_home(visit.home, message)
+            message = HandOver(uid, visit.epoch, start, kept, to, payload, written)
+        self._tell_home(home, message)
 
     def _dispatch(self, sender: int, message: Message | News) -> None:
         if isinstance(message, Down):

@@ -49,17 +49,19 @@ class Owned:
 
         ``logprobs``: one for each token, if the request asked.
         """
-        if finish := self._rule.full(len(self.writers)):
+        before = len(self.writers)
+        if finish := self._rule.full(before):
             return finish
         finish = None
-        before = len(self.writers)
         for token in tokens:
             self.tokens.append(token)
             self.writers.append(writer)
-            self._written[writer] += 1
             if finish := self._rule.after(self.tokens, self.prompt_length):
                 break
-        self.logprobs += logprobs[: len(self.writers) - before]
+        added = len(self.writers) - before
+        self._written[writer] += added
+        if logprobs:
+            self.logprobs += logprobs[:added]
         return finish
 
     def cut(self, length: int) -> None:

@@ -36,10 +36,16 @@ class Stats:
 
     def launched(self, work: Sequence[Work], now: float) -> None:
         """A step begins, for visits that have waited for it since they were ready."""
+        since, alike = 0.0, 0
         for visit, n in work:
             self.fed_tokens += n
-            if visit.control and visit.pending == n:
-                self.threshold_wait.observe(now - visit.ready_since)
+            if visit.control and len(visit.tokens) - visit.computed == n:
+                # Most have been ready since the last step: counted together.
+                if visit.ready_since != since:
+                    self.threshold_wait.observe(now - since, alike)
+                    since, alike = visit.ready_since, 0
+                alike += 1
+        self.threshold_wait.observe(now - since, alike)
 
     def stepped(self, batch: int, seconds: float, now: float) -> None:
         """A step of ``batch`` visits took ``seconds``."""

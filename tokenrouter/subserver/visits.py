@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tokenrouter.errors import RoutingError
 from tokenrouter.ipc.messages import Close, HandOver, Open
@@ -17,8 +18,7 @@ from tokenrouter.subserver.engine import Engine, Visit
 from tokenrouter.subserver.routing import Router
 
 
-@dataclass(frozen=True, slots=True)
-class Stepped:
+class Stepped(msgspec.Struct, frozen=True):
     """A step's outcome for one visit: ``tokens`` join it; it keeps control or not."""
 
     uid: int
@@ -64,12 +64,13 @@ class Visits:
         Raises:
             RoutingError: a hook of the visit's algorithm failed, or the home skipped tokens.
         """
+        visit = self._visits.get(event.uid)
         if isinstance(event, Open):
             self._open(home, event)
-        elif (visit := self._visits.get(event.uid)) is None:
+        elif visit is None:
             self.stale += 1
         elif isinstance(event, Stepped):
-            visit.tokens.extend(event.tokens)
+            visit.tokens += event.tokens
             visit.control = event.control
             visit.ready_since = now
         elif isinstance(event, HandOver):
