@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import select
 import signal
 import socket
@@ -75,8 +76,9 @@ def test_serves_until_it_is_asked_to_stop(config: Config, caplog: pytest.LogCapt
     assert not urls[0].endswith(":0")
     assert not any(alive(pid) for pid in seen.values())
     assert not Path(str(config.socket_dir)).exists()
-    assert "member 'large': timed, threshold 2, pool of 1001 tokens" in caplog.text
-    assert "ready in" in caplog.text
+    assert "member 'large': engine=timed threshold=2" in caplog.text
+    assert "pool_tokens=1001" in caplog.text
+    assert re.search(r"ready in \d+\.\d s: imports \d+\.\d s", caplog.text)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

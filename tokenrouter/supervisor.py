@@ -23,10 +23,12 @@ from tokenrouter.processes import roster
 from tokenrouter.processes.directory import socket_directory
 from tokenrouter.processes.family import Family
 from tokenrouter.processes.keeper import Keeper
+from tokenrouter.processes.logs import with_fields
 from tokenrouter.processes.plan import Programs, plan
 from tokenrouter.processes.protocol import Launch
 from tokenrouter.processes.signals import StopSignals
 from tokenrouter.processes.startup import Startup
+from tokenrouter.processes.summary import summary
 
 START_LIMIT_S = 1800.0
 """A large model on a slow disk takes long to load; nothing sane takes longer."""
@@ -86,10 +88,10 @@ def _start(
     family.tell(family.names, members)
     if not _wait(family, startup, lambda: startup.url is not None, deadline):
         return None
-    for line in roster.summary(config, members, launch):
-        logger.info(line)
-    logger.info("ready in %.1f s at %s", time.monotonic() - begin, startup.url)
-    announce(str(startup.url))
+    url = str(startup.url)
+    for line, fields in summary(config, members, launch, url, startup.phases):
+        logger.info("%s", line, extra=with_fields(fields))
+    announce(url)
     return Keeper(config, launch, family, members, start_limit_s)
 
 

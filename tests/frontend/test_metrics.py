@@ -181,6 +181,8 @@ def test_a_silent_member_costs_a_second_and_is_down(server: Deployment) -> None:
     assert time.monotonic() - began < 2
     assert seen.value("up", process="small") == 1
     assert seen.value("up", process="front-end") == 1
+    assert seen.value("up", process="detokenizer") == 1
+    assert seen.samples["tokenrouter_restarts_total", frozenset({("process", "large")})] == 0
     assert seen.samples["tokenrouter_up", frozenset({("process", "large")})] == 0
 
 

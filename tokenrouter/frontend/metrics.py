@@ -7,7 +7,8 @@ expects. A member that does not answer within a second has ``up`` 0 and no other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from fastapi import Request, Response
 from prometheus_client.core import Metric
@@ -24,7 +25,8 @@ from tokenrouter.processes import logs
 
 TIMEOUT_S = 1.0
 """How long a scrape waits for the members."""
-UP = "1 if the process answers, 0 if not."
+UP = "1 if the process is there and, where asked, answers; else 0."
+RESTARTS = "How often the supervisor has started the process again."
 DROPPED = "Log lines that stderr did not take."
 
 
@@ -38,8 +40,9 @@ class Metrics:
         """Every metric, in the text format that the client accepts."""
         states = await self._manager.inspector.ask(TIMEOUT_S)
         running = len(self._manager.rid_to_state)
+        by_name = dict(zip(self._config.names, states, strict=True))
         metrics = (
-            *_processes(self._config, states),
+            *_processes(self._manager.presence.report(), by_name),
             *member_metrics(self._config, states),
             *traffic_metrics(self._config, self._manager.traffic, running),
         )
@@ -57,13 +60,17 @@ def exposition(metrics: Iterable[Metric], encode: Callable[[Collector], bytes]) 
     return encode(Collected()).decode()
 
 
-def _processes(config: Config, states: Sequence[MemberState | None]) -> Families:
+def _processes(
+    reports: Mapping[str, Mapping[str, Any]], states: Mapping[str, MemberState | None]
+) -> Families:
     families = Families("process")
-    for name, state in zip(config.names, states, strict=True):
-        families.gauge("up", UP, (name,), float(state is not None))
+    for name, report in reports.items():
+        state = states.get(name)
+        answers = state is not None or name not in states
+        families.gauge("up", UP, (name,), float(report["up"] and answers))
+        families.counter("restarts", RESTARTS, (name,), report["restarts"])
         if state is not None and state.counters is not None:
             dropped = state.counters.log_lines_dropped
             families.counter("log_lines_dropped", DROPPED, (name,), dropped)
-    families.gauge("up", UP, (FRONT_END_NAME,), 1.0)
     families.counter("log_lines_dropped", DROPPED, (FRONT_END_NAME,), logs.dropped_lines())
     return families

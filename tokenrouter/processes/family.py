@@ -64,7 +64,14 @@ class ZygoteAlive:
     """The zygote answered a probe."""
 
 
-Event = Said | HungUp | Gone | ZygoteAlive
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The zygote has imported what the children share, in so many ``seconds``; it forks them."""
+
+    seconds: float
+
+
+Event = Said | HungUp | Gone | ZygoteAlive | Imported
 
 
 @dataclass(slots=True, eq=False)
@@ -169,6 +176,7 @@ class Family:
                 self._fail(reason)
             case protocol.Prepared(seconds, threads):
                 self._forked = True
+                self._events.append(Imported(seconds))
                 logger.debug("zygote: imports took %.2f s, threads %s", seconds, list(threads))
             case protocol.Forked(name, pid):
                 logger.debug("%s: started as process %d", name, pid)

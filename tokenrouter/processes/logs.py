@@ -73,7 +73,6 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
         content = {
-            **getattr(record, "fields", {}),
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "process": self._process,
             "level": record.levelname.lower(),
@@ -84,7 +83,7 @@ class JsonFormatter(logging.Formatter):
             content["exception"] = self.formatException(record.exc_info)
         elif record.exc_text:
             content["exception"] = record.exc_text
-        return _dumps(content)
+        return _dumps({**content, **getattr(record, "fields", {}), **content})
 
 
 def _dumps(content: dict[str, Any]) -> str:
@@ -107,11 +106,13 @@ def printable(text: str) -> str:
 
 
 def pairs(fields: Mapping[str, Any]) -> str:
-    """Fields as `` key=value`` each; of a dict, ``key=a:1,b:2``."""
+    """Fields as `` key=value`` each; of a dict, ``key=a:1,b:2``, of a list, ``key=a,b``."""
     return "".join(f" {key}={_value(value)}" for key, value in fields.items())
 
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{key}:{each}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
     return printable(value) if isinstance(value, str) else str(value)

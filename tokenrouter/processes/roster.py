@@ -9,7 +9,6 @@ from tokenrouter.config import Config
 from tokenrouter.errors import StartupError
 from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END
 from tokenrouter.ipc.supervision import MemberReady, Roster
-from tokenrouter.processes.protocol import Launch
 
 GENERATION_BITS = 62
 """A member's generation starts at random: no frame of an earlier deployment, nor one made up
@@ -49,25 +48,3 @@ def check(config: Config, roster: Roster) -> Roster:
                 f"it holds {member.max_visits} visits and {member.pool_tokens} tokens; lower it"
             )
     return roster
-
-
-def summary(config: Config, roster: Roster, launch: Launch) -> list[str]:
-    """Lines that say what is being served: the route, then each member."""
-    threshold = "" if config.router_threshold is None else f" at {config.router_threshold:g}"
-    lines = [
-        f"model {config.served_name!r}: algorithm {config.algorithm}{threshold}, "
-        f"{config.prefill} prefill"
-    ]
-    cores_of: dict[int | None, list[int]] = {}
-    for child in launch.children:
-        cores_of.setdefault(child.member, []).extend(child.cores)
-    for index, (model, member) in enumerate(zip(config.models, roster.members, strict=True)):
-        cores = cores_of[index]
-        lines.append(
-            f"member {model.name!r}: {model.engine}, threshold {model.threshold}, "
-            f"pool of {member.pool_tokens} tokens, {member.max_visits} visits, "
-            f"context {member.context_length}"
-            + (f", {model.tp_size} ranks" if model.tp_size > 1 else "")
-            + (f", cores {','.join(map(str, cores))}" if cores else "")
-        )
-    return lines

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tokenrouter.ipc.supervision import MemberReady, Ready, Serving, StartupFailed
-from tokenrouter.processes.family import Event, Gone, Said
+from tokenrouter.processes.family import Event, Gone, Imported, Said
+from tokenrouter.processes.summary import Phases
 
 
 class Startup:
@@ -14,6 +15,7 @@ class Startup:
     Attributes:
         waiting: children that have not reported that they are ready.
         members: what the ready members reported, by index.
+        phases: how long what took.
         url: where the front end answers, once it does.
         failure: the first thing that went wrong, in words.
     """
@@ -21,23 +23,30 @@ class Startup:
     def __init__(self, names: Iterable[str]) -> None:
         self.waiting = set(names)
         self.members: dict[int, MemberReady] = {}
+        self.phases = Phases()
         self.url: str | None = None
         self.failure: str | None = None
 
     def take(self, event: Event) -> None:
         """Count one event."""
         match event:
+            case Imported(seconds):
+                self.phases.imported(seconds)
             case Said(name, MemberReady(member=index) as ready):
                 self.members[index] = ready
-                self.waiting.discard(name)
+                self._ready(name)
             case Said(name, Ready()):
-                self.waiting.discard(name)
+                self._ready(name)
             case Said(_, Serving(url)):
                 self.url = url
             case Said(name, StartupFailed(reason)):
                 self._fail(f"{name}: {reason}")
             case Gone(name, how):
                 self._fail(f"{name} died ({how}); its log says more")
+
+    def _ready(self, name: str) -> None:
+        self.waiting.discard(name)
+        self.phases.ready(name)
 
     def _fail(self, what: str) -> None:
         if self.failure is None:
