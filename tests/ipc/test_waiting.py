@@ -69,6 +69,20 @@ def test_a_signal_during_the_poll_ends_it(signalled: list[int]) -> None:
     waiter.close()
 
 
+def test_another_thread_ends_it_whenever_it_comes() -> None:
+    waiter = Waiter([])
+    waiter.wake()
+    waiter.wait(None)
+    timer = threading.Timer(0.05, waiter.wake)
+    timer.start()
+    assert waiter.wait(None) == []
+    timer.join()
+    for _ in range(10_000):  # more than its buffer holds
+        waiter.wake()
+    waiter.wait(None)
+    waiter.close()
+
+
 def test_wakeup_is_left_as_it_was() -> None:
     Waiter([]).close()
     assert signal.set_wakeup_fd(-1) == -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tokenrouter.ipc.messages import Logprob, Route, Sampling, Submit
 from tokenrouter.ipc.supervision import MemberReady, Roster
@@ -85,6 +85,8 @@ class FakeEngine:
         self._cached = cached
         self.logprobs: dict[int, Logprob] = {}
         self.failed: dict[int, str] = {}
+        self.preparing: dict[int, Exception | None] = {}
+        """Visits whose grammar is not ready, or will never be."""
 
     def limit_vocabulary(self, size: int) -> None:
         self.calls.append(("limit_vocabulary", size))
@@ -96,6 +98,12 @@ class FakeEngine:
             self.slots -= 1
             self.free -= visit.computed
         return self
+
+    def prepare(self, visit: Visit, wake: Callable[[], None]) -> bool:
+        self.calls.append(("prepare", visit.uid))
+        if visit.uid in self.preparing and isinstance(self.preparing[visit.uid], Exception):
+            raise self.preparing[visit.uid]
+        return visit.uid not in self.preparing
 
     def admit(self, visit: Visit) -> bool:
         self.calls.append(("admit", visit.uid))

@@ -69,9 +69,11 @@ class MemoryLinks:
     deployment: Deployment
     inbox: deque[tuple[int, Message]] = field(default_factory=deque)
     posted: dict[int, list[Message]] = field(default_factory=dict)
+    woken: bool = False
 
     def poll(self, timeout: float | None) -> Iterable[tuple[int, Message]]:
-        if timeout != 0.0 and not self.inbox:
+        woken, self.woken = self.woken, False
+        if timeout != 0.0 and not self.inbox and not woken:
             assert not self.posted, "waits with messages not sent"
             raise Asleep
         while self.inbox:
@@ -85,6 +87,10 @@ class MemoryLinks:
         for member, messages in self.posted.items():
             self.deployment.wires[self.member, member].append(messages)
         self.posted = {}
+
+    def wake(self) -> None:
+        self.deployment.awake[self.member] = None
+        self.woken = True
 
     def emit(self, outputs: Sequence[Output | MemberState]) -> None:
         for output in outputs:

@@ -81,7 +81,10 @@ def ending(
         return {"type": "length", "length": sampling.max_new_tokens}
     if not output:
         return None
-    if not sampling.ignore_eos and output[-1] in (*eos_ids, *sampling.stop_token_ids):
+    ends = [] if sampling.ignore_eos and sampling.grammar is None else [*eos_ids]
+    if not sampling.ignore_eos:
+        ends += sampling.stop_token_ids
+    if output[-1] in ends:
         return {"type": "stop", "matched": output[-1]}
     for stop in sampling.stop:
         if stop in text_of(output):

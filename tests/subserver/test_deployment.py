@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +20,7 @@ from tests.subserver.harness import WIDE, Deployment, Stall
 from tests.subserver.workload import Job, Mix, differences, make, submit_all
 from tokenrouter.ipc.messages import Blocked, HandOver, Live, Message, Open, Route, Sampling
 from tokenrouter.subserver.batching import Limits
-from tokenrouter.subserver.engine import Visit, Work
+from tokenrouter.subserver.engine import StepBatch, Visit, Work
 from tokenrouter.subserver.loop import Subserver
 from tokenrouter.subserver.timed import TimedEngine
 
@@ -40,6 +42,7 @@ class Scenario:
     requests: int = 64
     spread: int = 0
     aborts: float = 0.0
+    grammars: float = 0.0
 
     def build(
         self, engine: type[TimedEngine] | None = None, **options: object
@@ -57,7 +60,7 @@ class Scenario:
             engine=engine or (PrefixCache if self.cache else TimedEngine),
             **options,
         )
-        mix = Mix(self.requests, ROOM, self.spread, self.aborts, members)
+        mix = Mix(self.requests, ROOM, self.spread, self.aborts, members, self.grammars)
         jobs = make(random.Random(self.seed), mix, deployment.eos_ids)
         submit_all(deployment, jobs)
         return deployment, jobs
@@ -130,6 +133,60 @@ def test_scarcity_really_evicts_and_blocks(monkeypatch: pytest.MonkeyPatch):
     assert differences(deployment, jobs) == []
     assert all(member.memory.evictions > 1 for member in deployment.members)
     assert len(blocked) > 20
+
+
+class Compiling(TimedEngine):
+    """Grammars that take a random time, and then wake their member."""
+
+    deployment: Deployment
+
+    def prepare(self, visit: Visit, wake: Callable[[], None]) -> bool:
+        if visit.sampling.grammar is None:
+            return True
+        if visit.grammar is None:
+            visit.grammar = []
+            ends = self.deployment.now + self.deployment.rng.expovariate(1 / 100)
+            self.deployment.at(ends, partial(self._end, visit, wake))
+        return bool(visit.grammar)
+
+    def _end(self, visit: Visit, wake: Callable[[], None]) -> None:
+        visit.grammar.append("compiled")
+        wake()
+
+    def step(self, work: Sequence[Work], *args: Any) -> StepBatch:
+        for visit, _ in work:
+            assert not visit.control or visit.sampling.grammar is None or visit.grammar
+        return super().step(work, *args)
+
+
+def compiling(scenario: Scenario) -> tuple[Deployment, list[Job]]:
+    deployment, jobs = scenario.build(Compiling)
+    for engine in deployment.engines:
+        engine.deployment = deployment  # type: ignore[attr-defined]
+    return deployment, jobs
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_waits_for_a_grammar_but_its_request(seed: int):
+    rng = random.Random(seed)
+    thresholds = [rng.choice([1, 3, 40]) for _ in range(3)]
+    scenario = Scenario(
+        seed, thresholds, [rng.choice([70, 100_000])] * 3, eager=seed % 2 == 0,
+        spread=300, aborts=0.2, grammars=0.4,
+    )  # fmt: skip
+    deployment, jobs = compiling(scenario)
+    deployment.run()
+    deployment.assert_clean()
+    assert differences(deployment, jobs) == []
+    assert sum(job.sampling.grammar is not None for job in jobs) > 15
+    assert not any(member._preparing for member in deployment.members)
+
+
+def test_a_compilation_that_wakes_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Compiling, "_end", lambda self, visit, wake: visit.grammar.append("late"))
+    deployment, _ = compiling(Scenario(1, [1, 1], [100_000] * 2, grammars=1.0, requests=4))
+    with pytest.raises(Stall):
+        deployment.run()
 
 
 def test_a_prefix_cache_is_really_hit():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.subserver.reference import ending
-from tokenrouter.ipc.messages import Sampling
+from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.finish import FinishRule, aborted
 
 EOS = (198, 199)
@@ -54,6 +54,14 @@ def test_stop_ids():
 def test_ignore_eos_ignores_stop_ids_too_as_sglang_does():
     sampling = Sampling(3, stop_token_ids=(111,), ignore_eos=True)
     assert run([199, 111, 198], sampling)[1] == {"type": "length", "length": 3}
+
+
+def test_the_end_of_a_grammar_ends_the_request_even_so():
+    sampling = Sampling(9, stop_token_ids=(111,), ignore_eos=True, grammar=Grammar("regex", "any"))
+    assert run([110, 111, 199, 112], sampling) == (
+        [110, 111, 199],
+        {"type": "stop", "matched": 199},
+    )
 
 
 def test_a_stop_string_over_several_tokens():

@@ -18,6 +18,7 @@ from tokenrouter.ipc.messages import (
     Close,
     Commit,
     Failed,
+    Grammar,
     HandOver,
     Live,
     Logprob,
@@ -93,6 +94,13 @@ def test_eager_visits_open_everywhere_on_the_route_at_once():
     assert posted[-1] == (0, HandOver(1, 1, 3, [], 0))
     desk.hand_over(0, 1, 3, 110, to=1)
     assert desk.look() == [(1, HandOver(1, 2, 3, [110], 1))], "it is open there already"
+
+
+def test_a_grammar_is_sent_everywhere_at_once_and_no_prompt_is_computed_early():
+    desk = Desk(members=3)
+    desk.submit(to=route(0, 2), sampling=limit(4, grammar=Grammar("regex", "a")))
+    opened = [(member, message) for member, message in desk.look() if isinstance(message, Open)]
+    assert [(member, message.eager) for member, message in opened] == [(0, False), (2, False)]
 
 
 def test_control_that_stays_tells_nobody():

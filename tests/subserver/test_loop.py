@@ -9,7 +9,7 @@ import pytest
 
 from tests.subserver.algorithms import HERE
 from tests.subserver.builders import FakeEngine, make_roster, make_submit, route
-from tokenrouter.errors import ChannelError
+from tokenrouter.errors import ChannelError, RequestError
 from tokenrouter.ipc.messages import (
     FRONT_END,
     Abort,
@@ -19,6 +19,7 @@ from tokenrouter.ipc.messages import (
     Close,
     Commit,
     Failed,
+    Grammar,
     HandOver,
     Inspect,
     Live,
@@ -65,6 +66,9 @@ class Script:
     def flush(self) -> None:
         self.log += [("to", *each) for each in self.pending]
         self.pending = []
+
+    def wake(self) -> None:
+        raise AssertionError("nobody else lives in this test")
 
     def emit(self, outputs: Sequence[Output | MemberState]) -> None:
         self.log.append(("emit", *outputs))
@@ -332,6 +336,62 @@ def test_a_blocked_visit_that_is_closed_is_forgotten():
     assert member.turn() == []
     assert member.timeout is None
     assert (engine.free, engine.slots) == (8, engine.max_visits)
+
+
+BOUND = Sampling(8, grammar=Grammar("regex", "a"))
+
+
+def bound(uid: int = 1) -> list[tuple[int, Message]]:
+    """A visit with a grammar, whose home is member 2."""
+    return [
+        (2, Open(uid, PROMPT, BOUND, route(2, 0, home=2), False)),
+        (2, HandOver(uid, 4, 3, [110], 0)),
+    ]
+
+
+def test_a_visit_whose_grammar_is_being_compiled_is_told_blocked_and_admitted():
+    member = Member()
+    member.engine.preparing = {1: None}
+    assert member.turn(*bound()) == [("to", 2, Blocked(1))]
+    assert member.turn() == []
+    assert member.timeout is None, "it sleeps until it is woken"
+    told = member.turn(*member.arrive(2))
+    assert told == [("to", 2, Commit(2, 4, 4, [100]))], "others go on"
+    member.engine.preparing = {}
+    told = member.turn((2, Close(2)))
+    assert told == [("to", 2, Admitted(1)), ("to", 2, Commit(1, 4, 4, [100]))]
+    member.engine.calls.clear()
+    member.turn()
+    assert ("prepare", 1) not in member.engine.calls, "it is not asked again"
+
+
+def test_a_grammar_that_is_ready_costs_nothing():
+    member = Member()
+    assert member.turn(*bound()) == [("to", 2, Commit(1, 4, 4, [100]))]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_is_no_grammar_fails_its_request_with_status_400(late: bool):
+    member = Member()
+    wrong = RequestError("regex: unclosed")
+    member.engine.preparing = {1: None if late else wrong}
+    told = member.turn(*bound())
+    if late:
+        member.engine.preparing = {1: wrong}
+        told = member.turn()
+    assert told == [("to", 2, Failed(1, "regex: unclosed", 400))]
+    assert member.turn() == []
+    assert not [call for call in member.engine.calls if call[0] == "step"]
+    member.turn((2, Close(1)))
+    assert len(member.loop.visits) == 0
+
+
+def test_a_request_that_is_closed_while_its_grammar_is_compiled_is_forgotten():
+    member = Member()
+    member.engine.preparing = {1: None}
+    member.turn(*bound())
+    assert member.turn((2, Close(1))) == []
+    assert not member.loop._preparing
 
 
 def test_the_prompt_is_computed_before_control_comes_only_if_asked():

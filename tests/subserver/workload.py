@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from tests.subserver.algorithms import HERE
 from tests.subserver.harness import ALPHABET, Deployment, text_of
 from tests.subserver.reference import Expected, routed_loop
-from tokenrouter.ipc.messages import Route, Sampling
+from tokenrouter.ipc.messages import Grammar, Route, Sampling
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Job:
 class Mix:
     """Bounds of the requests to make: a prompt and its output fit ``room`` tokens.
 
-    ``spread``: turns in which they arrive; ``aborts``: share whose clients give up.
+    ``spread``: turns in which they arrive; ``aborts``: share whose clients give up;
+    ``grammars``: share that bring one.
     """
 
     count: int
@@ -39,6 +42,7 @@ class Mix:
     spread: int = 0
     aborts: float = 0.0
     members: int = 2
+    grammars: float = 0.0
 
 
 def make(rng: random.Random, mix: Mix, eos_ids: Sequence[Sequence[int]]) -> list[Job]:
@@ -94,6 +98,8 @@ def _job(rng: random.Random, mix: Mix, uid: int, eos_ids: Sequence[Sequence[int]
     sampling = Sampling(limit, ignore_eos=rng.random() < 0.7)
     if rng.random() < 0.3:
         sampling = _stopping(rng, prompt, route, sampling)
+    if mix.grammars and rng.random() < mix.grammars:
+        sampling = msgspec.structs.replace(sampling, grammar=Grammar("regex", "any"))
     arrival = rng.uniform(0, mix.spread)
     abort = arrival + rng.expovariate(1 / 300) if rng.random() < mix.aborts else None
     return Job(uid, prompt, route, sampling, rng.random() < 0.5, arrival, abort)

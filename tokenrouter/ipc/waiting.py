@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import signal
 import socket
@@ -47,6 +48,11 @@ class Waiter:
             elif each is self._woken:
                 self._woken.recv(4096)
         return ready
+
+    def wake(self) -> None:
+        """End a `wait`, now or the next one, at once; from any thread."""
+        with contextlib.suppress(BlockingIOError):  # full: it will end
+            self._waker.send(b"\0")
 
     def close(self) -> None:
         """Leave signals as they were."""

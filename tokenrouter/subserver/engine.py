@@ -32,7 +32,8 @@ class Visit:
 
     ``cuts``: each position from which tokens were replaced, in order, so that whoever
     follows ``tokens`` need not compare them (`Seen`). ``eos_ids``: of every member of the
-    route. ``draws``: source of the draws of a request with a sampling seed.
+    route. ``draws``: source of the draws of a request with a sampling seed. ``grammar``:
+    what the engine has made of the request's, since `Engine.prepare`.
     """
 
     uid: int
@@ -57,6 +58,7 @@ class Visit:
     cuts: list[int] = field(default_factory=list)
     eos_ids: tuple[int, ...] = ()
     draws: Request | None = None
+    grammar: Any = None
     scheduler: RoutingScheduler = field(init=False, repr=False)
     request: Request = field(init=False, repr=False)
     signals: tuple[Signal, ...] = ()
@@ -134,6 +136,16 @@ class Engine(Protocol):
         """Never write ids from ``size`` on, nor let signals see them; called once, first.
 
         Members' vocabularies agree but for padding: the smallest one bounds all.
+        """
+
+    def prepare(self, visit: Visit, wake: Callable[[], None]) -> bool:
+        """Whether what the visit needs beside memory is there; it may not step before.
+
+        Called when the visit opens and, after a False, again once ``wake`` was called (from
+        any thread).
+
+        Raises:
+            RequestError: it will never be: the request's grammar is none.
         """
 
     def admit(self, visit: Visit) -> bool:

@@ -27,7 +27,11 @@ class FinishRule:
     def __init__(self, sampling: Sampling, eos_ids: Collection[int], decode: Decode) -> None:
         self._limit = sampling.max_new_tokens
         self._stop = sampling.stop
-        self._ends = frozenset() if sampling.ignore_eos else {*eos_ids, *sampling.stop_token_ids}
+        ids = {*eos_ids, *sampling.stop_token_ids}
+        if sampling.ignore_eos:
+            # What matches a grammar whole goes on with an end, or not at all.
+            ids = set(eos_ids) if sampling.grammar is not None else set()
+        self._ends = frozenset(ids)
         self._decode = decode
         # A stop string of n bytes spans at most n tokens that carry text; one more for a
         # token that begins before it.

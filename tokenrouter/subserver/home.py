@@ -206,7 +206,9 @@ class Home:
         owned.started = self._clock()
         self._tokens += len(owned.tokens)
         self._count(owned, blocked=False)
-        for member in owned.route.members if self._eager else (self._me,):
+        # A grammar is compiled by every member, and by all at the same time.
+        everywhere = self._eager or owned.submit.sampling.grammar is not None
+        for member in owned.route.members if everywhere else (self._me,):
             self._open(owned, member)
         self._give_control(owned, self._me, b"")
 

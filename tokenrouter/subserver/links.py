@@ -24,6 +24,9 @@ class Links(Protocol):
     def flush(self) -> None:
         """Send one frame to each member that something was posted to."""
 
+    def wake(self) -> None:
+        """End a `poll` that waits, or the next one, at once; from any thread."""
+
     def emit(self, outputs: Sequence[Output | MemberState | Controlled]) -> None:
         """Send outputs to the detokenizer."""
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from tokenrouter.errors import ChannelError, RoutingError
+from tokenrouter.errors import ChannelError, RequestError, RoutingError
 from tokenrouter.ipc.messages import (
     FRONT_END,
     Admitted,
@@ -88,6 +88,7 @@ class Subserver:
         self._clock = clock
         self._events: deque[tuple[int, Event]] = deque()
         self._blocked: dict[int, Visit] = {}
+        self._preparing: list[int] = []
         self._told = {m: self.home.live for m in range(len(names)) if m != member}
         self._posted: set[int] = set()
         self._idle = False
@@ -116,6 +117,7 @@ class Subserver:
 
         What `receive` and this have for peers leaves before the step begins.
         """
+        self._await_grammars()
         self._retry_blocked()
         granted: list[Work] = []
         while not granted and (work := self._choose()):
@@ -222,8 +224,31 @@ class Subserver:
             home, event = self._events.popleft()
             try:
                 self.visits.apply(home, event, now)
+                if isinstance(event, Open) and event.sampling.grammar is not None:
+                    self._preparing.append(event.uid)
             except RoutingError as error:
                 self._fail(event.uid, home, error)
+
+    def _await_grammars(self) -> None:
+        """Count visits out as long as their grammar is being compiled; end those without one."""
+        self._preparing = [uid for uid in self._preparing if self._lacks_grammar(uid)]
+
+    def _lacks_grammar(self, uid: int) -> bool:
+        visit = self.visits.get(uid)
+        if visit is None:
+            return False
+        try:
+            ready = self.engine.prepare(visit, self._links.wake)
+        except RequestError as error:
+            self.visits.apply(visit.home, Close(uid), self._clock())
+            self._tell_home(visit.home, Failed(uid, str(error), error.status))
+            return False
+        if ready and visit.blocked:
+            self._unblock(visit)
+        elif not ready and visit.control and not visit.blocked:
+            visit.blocked = True
+            self._tell_home(visit.home, Blocked(uid))
+        return not ready
 
     def _fail(self, uid: int, home: int, error: RoutingError) -> None:
         self._events.append((home, Stepped(uid, (), False)))
@@ -262,9 +287,12 @@ class Subserver:
                 del self._blocked[visit.uid]
             elif self.memory.could_run(visit):
                 del self._blocked[visit.uid]
-                visit.blocked = False
-                visit.ready_since = self._clock()
-                self._tell_home(visit.home, Admitted(visit.uid))
+                self._unblock(visit)
+
+    def _unblock(self, visit: Visit) -> None:
+        visit.blocked = False
+        visit.ready_since = self._clock()
+        self._tell_home(visit.home, Admitted(visit.uid))
 
     def _choose(self) -> list[Work]:
         threshold, limits = self._threshold(), self.rules.limits

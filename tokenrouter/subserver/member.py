@@ -66,6 +66,9 @@ def load_rank(
 
 def _sglang(config: Config, ports: Ports, index: int, cores: Sequence[int]) -> Member:
     engine = load_rank(config, ports, index, cores, 0)
+    # All members write parts of one answer, and the front end reads it as its model's.
+    front = next(model for model in config.models if model.tokenizer_path is not None)
+    engine.use_reasoning_parser(front.sglang.get("reasoning_parser"))
     ready = MemberReady(
         member=index,
         pool_tokens=engine.pool_tokens,

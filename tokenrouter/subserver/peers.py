@@ -79,6 +79,10 @@ class PeerLinks:
         for outbox in self._outboxes.values():
             outbox.flush()
 
+    def wake(self) -> None:
+        """End a `poll` that waits, or the next one, at once; from any thread."""
+        self._waiter.wake()
+
     def emit(self, outputs: Sequence[Output | MemberState | Controlled]) -> None:
         """Send outputs to the detokenizer, as one frame, unless it is down."""
         if outbox := self._outboxes.get(DETOKENIZER):

@@ -10,7 +10,7 @@ digest of the batches so far, by which a rank notices that it has diverged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tokenrouter.errors import RankError, TokenRouterError
@@ -62,6 +62,10 @@ class LeadingEngine:
     def limit_vocabulary(self, size: int) -> None:
         """Of rank 0 alone, which samples for all."""
         self._engine.limit_vocabulary(size)
+
+    def prepare(self, visit: Visit, wake: Callable[[], None]) -> bool:
+        """Of rank 0 alone, which samples for all."""
+        return self._engine.prepare(visit, wake)
 
     def admit(self, visit: Visit) -> bool:
         """As the engine, and on every rank."""

@@ -54,6 +54,10 @@ class TimedEngine:
         """Leave ids from ``size`` on out of the alphabet."""
         self._alphabet = [token for token in self._alphabet if token < size]
 
+    def prepare(self, visit: Visit, wake: Callable[[], None]) -> bool:
+        """Nothing to do: grammars are refused before they come here."""
+        return True
+
     def admit(self, visit: Visit) -> bool:
         """Take a slot; there is no prefix cache."""
         if self.visits == self.max_visits:

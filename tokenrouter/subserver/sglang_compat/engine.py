@@ -8,7 +8,7 @@ given the same calls, hold the same pools.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from sglang.srt.managers.schedule_batch import ModelWorkerBatch
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
-from tokenrouter.errors import RankError
+from tokenrouter.errors import RankError, RequestError
 from tokenrouter.ipc.messages import Action
 from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
@@ -24,12 +24,13 @@ from tokenrouter.subserver.sglang_compat import controls
 from tokenrouter.subserver.sglang_compat import signals as signal_values
 from tokenrouter.subserver.sglang_compat.batch import build_batch
 from tokenrouter.subserver.sglang_compat.digest import BatchDigest
+from tokenrouter.subserver.sglang_compat.grammar_compiler import GrammarCompiler
 from tokenrouter.subserver.sglang_compat.logprobs import Report
 from tokenrouter.subserver.sglang_compat.pools import Pools
 from tokenrouter.subserver.sglang_compat.rules import Asking, adjust
 from tokenrouter.subserver.sglang_compat.sampling import GREEDY, row_sampling
 from tokenrouter.subserver.sglang_compat.seeded import draw_seeded, is_seeded
-from tokenrouter.subserver.sglang_compat.vocabulary import eos_ids, fingerprint
+from tokenrouter.subserver.sglang_compat.vocabulary import eos_ids, fingerprint, think_end_id
 
 
 class SGLangEngine:
@@ -38,9 +39,12 @@ class SGLangEngine:
     ``context_length`` bounds a request (prompt and output), ``vocab_size`` is the width of
     the logits, ``eos_ids`` are the tokens at which SGLang ends a request, and
     ``tokenizer_fingerprint`` is equal for equal vocabularies.
+
+    Args:
+        grammars: whether it serves any.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, grammars: bool = True) -> None:
         self.scheduler = scheduler
         self._pools = Pools(scheduler)
         self._worker = scheduler.tp_worker
@@ -50,6 +54,9 @@ class SGLangEngine:
         self.vocab_size: int = scheduler.model_config.vocab_size
         self.eos_ids = eos_ids(scheduler.model_config, scheduler.tokenizer)
         self.tokenizer_fingerprint = fingerprint(scheduler.tokenizer)
+        self._grammars = grammars
+        self._compiler: GrammarCompiler | None = None
+        self._think_end: int | None = None
         self._digest = BatchDigest()
         # A CPU has computed everything by the time a call returns.
         self._synchronous = self._pools.rows.device == "cpu"
@@ -61,6 +68,10 @@ class SGLangEngine:
         """
         self._pools.vocabulary = min(size, self.vocab_size)
 
+    def use_reasoning_parser(self, name: str | None) -> None:
+        """Grammars bind what follows the reasoning that SGLang's parser ``name`` tells."""
+        self._think_end = think_end_id(self.scheduler.tokenizer, name)
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens included, as SGLang reads it for stop strings."""
         text: str = self.scheduler.tokenizer.decode(list(ids))
@@ -69,6 +80,29 @@ class SGLangEngine:
     def free_tokens(self) -> int:
         """KV tokens unused, or cached and held by no visit."""
         return self._pools.free()
+
+    def prepare(self, visit: Visit, wake: Callable[[], None]) -> bool:
+        """Whether the grammar of the visit is compiled; asks for it at the first call.
+
+        Raises:
+            RequestError: it is no grammar, or this member has no use for any.
+        """
+        if visit.sampling.grammar is None:
+            return True
+        if visit.grammar is None:
+            visit.grammar = self._grammar_compiler().request(visit, wake)
+        if not visit.grammar.done():
+            return False
+        visit.grammar.result()
+        return True
+
+    def _grammar_compiler(self) -> GrammarCompiler:
+        if not self._grammars:
+            raise RequestError("grammars are off here: grammar_backend is none")
+        if self._compiler is None:
+            tokenizer, think_end = self.scheduler.tokenizer, self._think_end
+            self._compiler = GrammarCompiler(tokenizer, self._pools.vocabulary, think_end)
+        return self._compiler
 
     @torch.no_grad()
     def admit(self, visit: Visit) -> bool:
@@ -108,7 +142,7 @@ class SGLangEngine:
         output.next_token_logits = logits
         # All before sampling, which overwrites the logits.
         blocks = signal_values.columns(logits, signals)
-        adjust(logits, asking)
+        failed = adjust(logits, asking)
         drawn = draw_seeded(logits, seeded)
         report = Report(logits, asking)
         tokens = self._sample(output, batch, sampling.greedy)
@@ -117,7 +151,7 @@ class SGLangEngine:
         if not self._synchronous:
             meanwhile()
         ids, values = signal_values.fetch(tokens, signals, blocks)
-        return StepBatch(ids, values, report.of(tokens))
+        return StepBatch(ids, values, report.of(tokens), failed)
 
     @torch.no_grad()
     def replay(self, work: Sequence[Work]) -> None:

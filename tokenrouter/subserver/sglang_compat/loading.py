@@ -27,15 +27,13 @@ from tokenrouter.subserver.sglang_compat.sglang_ports import sglang_ports
 CPU_VISITS = 512
 """Resident visits on a CPU unless ``max_running_requests`` says otherwise."""
 
-_DEFAULTS: Mapping[str, Any] = {
-    # No message carries a grammar; xgrammar would cost every member half a second at start.
-    "grammar_backend": "none",
-}
 _CPU_DEFAULTS: Mapping[str, Any] = {
     "attention_backend": "torch_native",
     "disable_cuda_graph": True,
 }
 _ALWAYS: Mapping[str, Any] = {
+    # Grammars are compiled by `grammar_compiler`, once a request brings one.
+    "grammar_backend": "none",
     # KV is counted and cut token by token, in one pool for all layers.
     "page_size": 1,
     "disable_hybrid_swa_memory": True,
@@ -68,7 +66,8 @@ def build_engine(
     if model.tp_size > 1:
         _prepare_ranks(model.tp_size, cores)
     device = arguments.base_gpu_id + rank * arguments.gpu_id_step
-    return SGLangEngine(Scheduler(arguments, sglang_ports(ports.nccl), device, rank, 0, 0, None))
+    scheduler = Scheduler(arguments, sglang_ports(ports.nccl), device, rank, 0, 0, None)
+    return SGLangEngine(scheduler, _serves_grammars(model))
 
 
 def _prepare_ranks(count: int, cores: Sequence[int]) -> None:
@@ -101,6 +100,15 @@ def _check_port(name: str, port: int) -> None:
             ) from error
 
 
+def _serves_grammars(model: ModelConfig) -> bool:
+    backend = model.sglang.get("grammar_backend") or "xgrammar"
+    if backend not in ("xgrammar", "none"):
+        raise ConfigError(
+            f"models.{model.name}.grammar_backend: must be xgrammar or none, got {backend!r}"
+        )
+    return bool(backend == "xgrammar")
+
+
 def server_arguments(model: ModelConfig, seed: int) -> ServerArgs:
     """SGLang's arguments for ``model``: on a CPU with our defaults, on CUDA with its own.
 
@@ -112,7 +120,6 @@ def server_arguments(model: ModelConfig, seed: int) -> ServerArgs:
     visits = {"max_running_requests": max(CPU_VISITS, model.max_batch)}
     arguments = ServerArgs(
         **{
-            **_DEFAULTS,
             **({**_CPU_DEFAULTS, **visits} if on_cpu else {}),
             **model.sglang,
             **_ALWAYS,

@@ -15,7 +15,9 @@ import torch
 
 from tokenrouter.ipc.messages import Sampling
 from tokenrouter.subserver.engine import Visit
-from tokenrouter.subserver.sglang_compat.penalties import Penalties
+from tokenrouter.subserver.sglang_compat import matching
+from tokenrouter.subserver.sglang_compat.matching import Matching
+from tokenrouter.subserver.sglang_compat.penalties import Penalties, Penalty
 
 Asking = Sequence[tuple[int, Visit]]
 """Rows of a batch whose visit has `Rules`, ascending."""
@@ -31,6 +33,13 @@ class Rules:
         ends = {*visit.eos_ids, *sampling.stop_token_ids}
         self._ends = sorted(end for end in ends if end < vocabulary)
         self._shortest = sampling.min_new_tokens
+        self._matching: Matching | None = None
+
+    def matching(self, visit: Visit) -> Matching | None:
+        """Where the visit stands in its grammar; None without one, or before it is compiled."""
+        if self._matching is None and visit.grammar is not None and visit.grammar.done():
+            self._matching = Matching(visit, visit.grammar.result())
+        return self._matching
 
     def forbidden(self, visit: Visit) -> list[int]:
         """Ids that would end the output before it may."""
@@ -45,27 +54,54 @@ def asked(sampling: Sampling) -> bool:
         or sampling.min_new_tokens > 0
         or sampling.logprobs is not None
         or sampling.seed is not None
+        or sampling.grammar is not None
     )
 
 
-def adjust(logits: torch.Tensor, asking: Asking) -> None:
-    """Penalties, ends that come too early, and bias, in place, in SGLang's order.
+def adjust(logits: torch.Tensor, asking: Asking) -> dict[int, str]:
+    """Penalties, ends that come too early, grammars and bias, in place, in SGLang's order.
 
-    ``logits``: raw, ``[rows, vocabulary]``, float32.
+    ``logits``: raw, ``[rows, vocabulary]``, float32. Returns why no token is possible in a row
+    whose grammar allows none; that row is left without a grammar.
     """
     rules = [(row, visit, visit.handle.rules) for row, visit in asking]
-    penalties = [(row, each.penalties.of(visit)) for row, visit, each in rules if each.penalties]
-    if penalties:
-        where = _places(logits, [(row, penalty.ids) for row, penalty in penalties])
-        divide = _column(logits, [penalty.divide for _, penalty in penalties])
-        subtract = _column(logits, [penalty.subtract for _, penalty in penalties])
-        old = logits[where]
-        logits[where] = torch.where(old > 0, old / divide, old * divide) - subtract
-    if early := [(row, ends) for row, visit, each in rules if (ends := each.forbidden(visit))]:
-        logits[_places(logits, early)] = -torch.inf
+    if penalized := [(row, each.penalties.of(v)) for row, v, each in rules if each.penalties]:
+        _penalize(logits, penalized)
+    early = {row: ends for row, visit, each in rules if (ends := each.forbidden(visit))}
+    failed = _constrain(logits, rules, early)
+    if early:
+        logits[_places(logits, list(early.items()))] = -torch.inf
     if biased := [(row, each.bias) for row, _, each in rules if each.bias]:
         where = _places(logits, [(row, list(bias)) for row, bias in biased])
         logits[where] += _column(logits, [list(bias.values()) for _, bias in biased])
+    return failed
+
+
+def _penalize(logits: torch.Tensor, penalties: Sequence[tuple[int, Penalty]]) -> None:
+    where = _places(logits, [(row, penalty.ids) for row, penalty in penalties])
+    divide = _column(logits, [penalty.divide for _, penalty in penalties])
+    subtract = _column(logits, [penalty.subtract for _, penalty in penalties])
+    old = logits[where]
+    logits[where] = torch.where(old > 0, old / divide, old * divide) - subtract
+
+
+def _constrain(
+    logits: torch.Tensor, rules: Sequence[tuple[int, Visit, Rules]], early: dict[int, list[int]]
+) -> dict[int, str]:
+    """Apply grammars; a grammar that allows nothing but an end takes its row out of ``early``."""
+    matchings = [(row, visit, m) for row, visit, each in rules if (m := each.matching(visit))]
+    if not matchings:
+        return {}
+    failed: dict[int, str] = {}
+    masks = matching.new_masks(*logits.shape)
+    for row, visit, each in matchings:
+        if problem := each.mask(visit, masks, row):
+            failed[row] = problem
+            masks[row] = matching.ALL
+        elif row in early and not matching.leaves(masks[row], early[row]):
+            del early[row]
+    matching.apply(logits, masks)
+    return failed
 
 
 def _places(logits: torch.Tensor, rows: Sequence[tuple[int, Any]]) -> tuple[torch.Tensor, ...]:

@@ -19,6 +19,16 @@ def eos_ids(model_config: Any, tokenizer: Any) -> tuple[int, ...]:
     return tuple(sorted(ids))
 
 
+def think_end_id(tokenizer: Any, reasoning_parser: str | None) -> int | None:
+    """The id that ends a model's reasoning; None: it is not told from the answer."""
+    if reasoning_parser is None:
+        return None
+    from sglang.srt.reasoning_parser import ReasoningParser
+
+    end = ReasoningParser(reasoning_parser, stream_reasoning=False).detector.think_end_token
+    return int(tokenizer.encode(end, add_special_tokens=False)[0])
+
+
 def fingerprint(tokenizer: Any) -> str:
     """A hash of all (token, id) pairs: members that route tokens to each other must agree."""
     pairs = json.dumps(sorted(tokenizer.get_vocab().items()))

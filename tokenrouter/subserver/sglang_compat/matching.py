@@ -1,0 +1,94 @@
+"""Where the output of one visit stands in its grammar: every committed token, whoever wrote it.
+
+Used by `rules.py`. The state is made again from the visit's tokens after an eviction, and goes
+back where tokens were taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+import torch
+from xgrammar import GrammarMatcher, allocate_token_bitmask, apply_token_bitmask_inplace
+
+from tokenrouter.subserver.engine import Seen, Visit
+from tokenrouter.subserver.sglang_compat.grammar_compiler import Compiled
+
+PROMPT_TAIL = 8
+"""A prompt that closes the reasoning itself does so within so many of its last tokens."""
+ALL = -1
+"""A word of a mask that allows every id."""
+
+
+class Matching:
+    """Of one visit. Reasoning comes before what the grammar binds, unless the prompt ends it."""
+
+    def __init__(self, visit: Visit, compiled: Compiled) -> None:
+        self._compiled = compiled
+        prompt_end = visit.tokens[: visit.prompt_length][-PROMPT_TAIL:]
+        self._reasons = compiled.think_end is not None and compiled.think_end not in prompt_end
+        self._restart(visit)
+
+    def mask(self, visit: Visit, masks: torch.Tensor, row: int) -> str | None:
+        """Write which ids may come next into ``masks[row]``; or why none can.
+
+        ``masks``: as `new_masks` makes them, all ids allowed.
+        """
+        try:
+            self._follow(visit)
+            if self._begun and not self._matcher.is_terminated():
+                self._matcher.fill_next_token_bitmask(masks, row)
+                if not masks[row].any():
+                    return "its grammar allows no token here"
+        except (RuntimeError, ValueError) as error:
+            return f"its grammar cannot be followed: {error}"
+        return None
+
+    def _restart(self, visit: Visit) -> None:
+        self._matcher = GrammarMatcher(self._compiled.grammar)
+        self._seen = Seen(visit.prompt_length, len(visit.cuts))
+        self._begun = not self._reasons
+        self._accepted: list[int] = []
+
+    def _follow(self, visit: Visit) -> None:
+        known = self._seen.length
+        stands, fresh = self._seen.news(visit)
+        if back := known - stands:
+            if back > len(self._accepted) or self._matcher.is_terminated():
+                self._restart(visit)
+                _, fresh = self._seen.news(visit)
+            else:
+                self._matcher.rollback(back)
+                del self._accepted[-back:]
+        self._accept(fresh)
+
+    def _accept(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            if not self._begun:
+                self._begun = token == self._compiled.think_end
+            elif self._matcher.is_terminated():
+                return  # a visit may run on until it hears of its end
+            elif self._matcher.accept_token(token):
+                self._accepted.append(token)
+            else:
+                raise ValueError(f"token {token} after {len(self._accepted)} others")
+
+
+def new_masks(rows: int, vocabulary: int) -> torch.Tensor:
+    """Bits, one row each, that allow every id."""
+    masks: torch.Tensor = allocate_token_bitmask(rows, vocabulary)
+    return masks
+
+
+def leaves(mask: torch.Tensor, ids: Sequence[int]) -> bool:
+    """Whether ``mask`` (one row) allows anything besides ``ids``."""
+    words = mask.clone().numpy().view(numpy.uint32)
+    for each in ids:
+        words[each // 32] &= ~numpy.uint32(1 << each % 32)
+    return bool(words.any())
+
+
+def apply(logits: torch.Tensor, masks: torch.Tensor) -> None:
+    """Make every id that ``masks`` forbid impossible, in place."""
+    apply_token_bitmask_inplace(logits, masks.to(logits.device, non_blocking=True))
