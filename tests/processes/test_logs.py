@@ -94,12 +94,12 @@ def test_warnings_and_libraries_write_the_same_lines(capfd: pytest.CaptureFixtur
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn("old thing", DeprecationWarning, stacklevel=1)
-    logging.getLogger("uvicorn.error").info("Started")
+    logging.getLogger("uvicorn.error").warning("Slow")
     logging.getLogger("sglang.srt.server_args").error("wrong")
     told = [(line["logger"], line["level"]) for line in objects(capfd)]
     assert told == [
         ("py.warnings", "warning"),
-        ("uvicorn.error", "info"),
+        ("uvicorn.error", "warning"),
         ("sglang.srt.server_args", "error"),
     ]
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import orjson
 
 from tokenrouter.processes.log_writer import DirectHandler, LineHandler, QueueHandler
+from tokenrouter.processes.noise import NoiseFilter
 
 
 def set_up(
@@ -32,6 +33,7 @@ def set_up(
     """
     handler = DirectHandler() if single_threaded else QueueHandler()
     handler.setFormatter(JsonFormatter(process) if form == "json" else _text(process))
+    handler.addFilter(NoiseFilter())
     root = logging.getLogger()
     for old in root.handlers:
         if isinstance(old, LineHandler):

@@ -11,6 +11,7 @@ import json
 from tokenrouter.config import Config
 from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_import
 from tokenrouter.subserver.sglang_compat.cpu_patches import apply_cpu_patches
+from tokenrouter.subserver.sglang_compat.library_output import redirect_library_output
 from tokenrouter.subserver.sglang_compat.model_registry import register_models
 
 
@@ -22,6 +23,7 @@ def preload(config: Config) -> None:
     """
     prepare_sglang_import()
     importlib.import_module("tokenrouter.subserver.sglang_compat.serving")
+    redirect_library_output()
     paths = [model.model_path for model in config.models if model.engine == "sglang"]
     if paths:
         importlib.import_module("tokenrouter.subserver.sglang_compat.loading")
