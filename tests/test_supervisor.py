@@ -181,21 +181,52 @@ def test_children_that_do_not_end_are_killed(
     wait_until_dead(list(seen.values()))
 
 
-def test_no_orphan_when_the_supervisor_is_killed(config: Config) -> None:
+def started(config: Config, fakes: str = "programs()") -> subprocess.Popen[str]:
+    """A supervisor in a process of its own; it prints its URL."""
     script = (
         "import sys; from tokenrouter.config import Config;"
         "from tokenrouter.supervisor import serve; from tests.processes.fakes import programs;"
-        "serve(Config.model_validate_json(sys.argv[1]), lambda url: print(url, flush=True),"
-        " programs())"
+        "sys.exit(serve(Config.model_validate_json(sys.argv[1]),"
+        f" lambda url: print(url, flush=True), {fakes}))"
     )
     command = [sys.executable, "-c", script, config.model_dump_json()]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_nothing_is_left_when_the_supervisor_is_killed(config: Config) -> None:
+    with started(config) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("http://")
+        seen = [*pids(config).values(), parent_of(pids(config)["small"])]
+        assert all(alive(pid) for pid in seen)
+        # A process that is stopped must not be left either.
+        os.kill(seen[0], signal.SIGSTOP)
+        process.kill()
+        wait_until_dead(seen)
+        wait_until(lambda: not Path(str(config.socket_dir)).exists())
+
+
+def test_nothing_is_left_when_the_supervisor_is_killed_while_it_starts(config: Config) -> None:
+    with started(config, 'programs(prepare="slow_imports")') as process:
+        wait_until(lambda: (Path(str(config.socket_dir)) / "importing").exists())
+        zygote = int((Path(str(config.socket_dir)) / "importing").read_text())
+        process.kill()
+        wait_until_dead([zygote])
+        wait_until(lambda: not Path(str(config.socket_dir)).exists())
+
+
+def test_children_of_a_stopped_zygote_end_without_their_supervisor(config: Config) -> None:
+    with started(config) as process:
         assert process.stdout
         assert process.stdout.readline().startswith("http://")
         seen = list(pids(config).values())
-        assert all(alive(pid) for pid in seen)
+        zygote = parent_of(seen[0])
+        os.kill(zygote, signal.SIGSTOP)
         process.kill()
-    wait_until_dead(seen)
+        wait_until(lambda: not any(alive(pid) for pid in seen))
+        os.kill(zygote, signal.SIGCONT)
+        wait_until_dead([zygote])
+        wait_until(lambda: not Path(str(config.socket_dir)).exists())
 
 
 def wait_until_dead(processes: list[int], limit_s: float = 5.0) -> None:
@@ -339,3 +370,105 @@ def test_a_crash_loop_ends_with_the_reason(
         "stopping: large: ran into the same again; large was restarted 2 times within 600 s"
         in caplog.text
     )
+
+
+@pytest.mark.parametrize("victim", CHILDREN)
+def test_what_hangs_is_killed_and_started_again(
+    config: Config, victim: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config.model_copy(update={"hang_timeout_s": 0.8})
+    seen: list[float] = []
+
+    def stop() -> None:
+        before = pids(config)[victim]
+        os.kill(before, signal.SIGSTOP)
+        begin = time.monotonic()
+        wait_until(lambda: "is back after" in caplog.text)
+        seen.append(time.monotonic() - begin)
+        assert pids(config)[victim] != before
+
+    caplog.set_level(logging.INFO)
+    assert serve(config, aside(stop), programs()) == 0
+    assert f"{victim} hangs (no sign of life for 0.8 s); its requests fail" in caplog.text
+    assert caplog.text.count("is started again") == 1, "somebody else was blamed"
+    assert 0.8 < seen[0] < 5
+
+
+def test_a_zygote_that_hangs_ends_everything(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config.model_copy(update={"hang_timeout_s": 0.8})
+    seen: list[int] = []
+
+    def announce(url: str) -> None:
+        seen.extend(pids(config).values())
+        seen.append(parent_of(seen[0]))
+        os.kill(seen[-1], signal.SIGSTOP)
+
+    assert serve(config, announce, programs()) == 1
+    assert "stopping: the zygote hangs (no sign of life for 0.8 s)" in caplog.text
+    wait_until_dead(seen)
+
+
+def test_a_supervisor_that_was_stopped_blames_nobody(config: Config) -> None:
+    config = config.model_copy(update={"hang_timeout_s": 0.8})
+    with started(config) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("http://")
+        before = pids(config)
+        for _ in range(2):
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(1.5)
+            process.send_signal(signal.SIGCONT)
+            time.sleep(1.0)
+        assert pids(config) == before
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def test_a_drain_waits_for_the_front_end_but_not_for_ever(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config.model_copy(update={"drain_timeout_s": 0.6})
+    caplog.set_level(logging.INFO)
+    begin: list[float] = []
+
+    def announce(url: str) -> None:
+        begin.append(time.monotonic())
+        stop_self(url)
+
+    assert serve(config, announce, programs(front_end="busy")) == 0
+    assert 0.6 <= time.monotonic() - begin[0] < 10
+    assert "finishing live requests, for 0.6 s at most" in caplog.text
+    assert "the time is up: live requests end with an error" in caplog.text
+
+
+def test_a_second_signal_ends_the_drain(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    def announce(url: str) -> None:
+        stop_self(url)
+        threading.Timer(0.5, stop_self, [url]).start()
+
+    begin = time.monotonic()
+    assert serve(config, announce, programs(front_end="busy")) == 0
+    assert time.monotonic() - begin < 20
+    assert "asked again: live requests end with an error" in caplog.text
+
+
+def test_a_death_while_draining_is_not_mended(
+    config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = config.model_copy(update={"drain_timeout_s": 1.5})
+    caplog.set_level(logging.INFO)
+
+    def announce(url: str) -> None:
+        before = pids(config)
+        stop_self(url)
+        threading.Timer(0.3, os.kill, [before["large"], signal.SIGKILL]).start()
+        threading.Timer(0.6, os.kill, [before["front-end"], signal.SIGKILL]).start()
+
+    begin = time.monotonic()
+    assert serve(config, announce, programs(front_end="busy")) == 0
+    assert "large died (killed by SIGKILL" in caplog.text
+    assert "is started again" not in caplog.text
+    assert "the time is up" not in caplog.text, "without a front end nothing is left to finish"
+    assert time.monotonic() - begin < 20

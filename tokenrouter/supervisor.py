@@ -59,10 +59,9 @@ def serve(
     """
     config = config.model_copy(update={"port": check_port(config.host, config.port)})
     with socket_directory(config.socket_dir, config.names) as directory, StopSignals() as signals:
-        launch = plan(
-            config, choose_ports(directory, config.names, config.ports), programs or Programs()
-        )
-        family = Family(launch, signals)
+        ports = choose_ports(directory.path, config.names, config.ports)
+        launch = plan(config, ports, programs or Programs())
+        family = Family(launch, directory, signals)
         try:
             keeper = _start(family, config, launch, announce, start_limit_s)
             return 0 if keeper is None else _keep(keeper, family, config)

@@ -1,11 +1,12 @@
 """The zygote: imports what children need once, forks them, and reports their ends.
 
-    python -m tokenrouter.zygote FD SUPERVISOR_PID
+    python -m tokenrouter.zygote FD SUPERVISOR_PID DIRECTORY
 
 Started by the supervisor, from which it takes orders over the inherited socket FD
 (`processes.protocol`). On a GPU, where imports initialise the device, it imports nothing and
 every child does so for itself. It must be single-threaded when it forks: a lock that another
-thread holds at that moment stays locked in the child for ever.
+thread holds at that moment stays locked in the child for ever. If the supervisor is killed,
+the zygote ends the children and removes what is left in the socket DIRECTORY (as JSON).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from setproctitle import setproctitle
 
 from tokenrouter.config import Config
 from tokenrouter.processes import children, kernel, logs
+from tokenrouter.processes.directory import SocketDirectory
 from tokenrouter.processes.protocol import (
     Alive,
     ChildSpec,
@@ -45,7 +47,13 @@ logger = logging.getLogger(__name__)
 def main() -> None:
     """Serve one supervisor until it is gone."""
     descriptor, supervisor = int(sys.argv[1]), int(sys.argv[2])
-    kernel.die_with(supervisor)
+    directory = SocketDirectory.decode(sys.argv[3])
+    # Importing takes seconds, in which nobody looks whether the supervisor has hung up.
+    signal.signal(signal.SIGTERM, lambda number, frame: _abandon(directory))
+    try:
+        kernel.die_with(supervisor, signal.SIGTERM)
+    except SystemExit:
+        _abandon(directory)
     setproctitle("tokenrouter::zygote")
     channel = socket.socket(fileno=descriptor)
     order = receive_order(channel)
@@ -53,7 +61,15 @@ def main() -> None:
         config = Config.model_validate_json(order.config)
         logs.set_up("zygote", config.log_level, config.log_format, single_threaded=True)
         if _prepare(order, config, channel):
+            kernel.outlive_parent()  # from now on, its end of the channel tells
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             Zygote(channel, order, config).run()
+    _abandon(directory)
+
+
+def _abandon(directory: SocketDirectory) -> None:
+    """End, after the supervisor, what it cannot end any more."""
+    directory.clear()
     children.leave(0)
 
 
@@ -102,7 +118,20 @@ class Zygote:
         self._waker.setblocking(False)
 
     def run(self) -> None:
-        """Fork the children, then reap and signal them until the supervisor hangs up."""
+        """Fork the children, then reap and signal them until the supervisor hangs up.
+
+        Then they are killed; none is left when this returns.
+        """
+        try:
+            self._serve()
+        except (BrokenPipeError, ConnectionResetError):
+            logger.error("the supervisor is gone: ending every process")
+        for pid in self._names:
+            os.kill(pid, signal.SIGKILL)
+        for pid in self._names:
+            os.waitpid(pid, 0)
+
+    def _serve(self) -> None:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for spec in self._launch.children:
@@ -115,8 +144,8 @@ class Zygote:
                     if key.fileobj is self._wake:
                         self._wake.recv(4096)
                         self._reap()
-                    elif not self._obey():
-                        return
+                    else:
+                        self._obey()
 
     def _fork(self, spec: ChildSpec) -> None:
         sys.stdout.flush()
@@ -138,11 +167,15 @@ class Zygote:
             if name := self._names.pop(pid, None):
                 send(self._channel, Exited(name, pid, os.waitstatus_to_exitcode(status)))
 
-    def _obey(self) -> bool:
-        """Carry out one order; False when the supervisor is gone (the children die with us)."""
+    def _obey(self) -> None:
+        """Carry out one order.
+
+        Raises:
+            BrokenPipeError: the supervisor is gone.
+        """
         order = receive_order(self._channel)
         if order is None:
-            return False
+            raise BrokenPipeError
         if isinstance(order, Signal):
             for pid, name in self._names.items():
                 if order.names is None or name in order.names:
@@ -152,7 +185,6 @@ class Zygote:
                 self._fork(spec)
         elif isinstance(order, Probe):
             send(self._channel, Alive(order.number))
-        return True
 
 
 if __name__ == "__main__":

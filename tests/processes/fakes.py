@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -72,6 +73,15 @@ def front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     serve(link, ports, "front-end")
 
 
+def busy(config: Config, ports: Ports, link: ChildLink) -> None:
+    """A front end whose requests never end."""
+    _leave_pid(ports, "front-end")
+    link.send(Ready())
+    link.roster()
+    link.send(Serving(f"http://{config.host}:{config.port}"))
+    serve(link, ports, "front-end", answers_drain=False)
+
+
 def detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
     """Be ready, and wait."""
     _leave_pid(ports, "detokenizer")
@@ -80,7 +90,7 @@ def detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
     serve(link, ports, "detokenizer")
 
 
-def serve(link: ChildLink, ports: Ports, name: str) -> None:
+def serve(link: ChildLink, ports: Ports, name: str, answers_drain: bool = True) -> None:
     """Answer pings, write down the news, and have no request to finish."""
     waiter = Waiter([], link)
     (ports.directory / f"{name}.news").unlink(missing_ok=True)
@@ -88,7 +98,8 @@ def serve(link: ChildLink, ports: Ports, name: str) -> None:
         waiter.wait(None)
         for news in link.receive():
             if isinstance(news, Drain):
-                link.send(Drained())
+                if answers_drain:
+                    link.send(Drained())
             else:
                 generation = news.generation if isinstance(news, Up) else ""
                 with (ports.directory / f"{name}.news").open("a") as file:
@@ -166,6 +177,15 @@ def impatient_imports(config: Config) -> None:
     """Imports during which somebody asks the supervisor to stop."""
     os.kill(os.getppid(), signal.SIGTERM)
     signal.pause()
+
+
+def slow_imports(config: Config) -> None:
+    """Imports that take long."""
+    assert config.socket_dir
+    path = config.socket_dir / "importing"
+    path.with_suffix(".new").write_text(str(os.getpid()))
+    path.with_suffix(".new").rename(path)
+    time.sleep(60)
 
 
 def parent_of(pid: int) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.processes.directory import socket_directory
+from tokenrouter.processes.directory import PREFIX, SocketDirectory, socket_directory
 
 NAMES = ("small", "large")
 
@@ -26,7 +29,8 @@ def bind(path: Path) -> None:
 
 
 def test_a_new_one_is_private_and_goes() -> None:
-    with socket_directory(None, NAMES) as directory:
+    with socket_directory(None, NAMES) as made:
+        directory = made.path
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         bind(directory / "small.peer.sock")
     assert not directory.exists()
@@ -35,7 +39,7 @@ def test_a_new_one_is_private_and_goes() -> None:
 def test_a_chosen_one_is_made(tmp_path: Path) -> None:
     chosen = tmp_path / "deep" / "inside"
     with socket_directory(chosen, NAMES) as directory:
-        assert directory == chosen
+        assert directory.path == chosen
         assert stat.S_IMODE(chosen.stat().st_mode) == 0o700
     assert not chosen.exists()
 
@@ -72,12 +76,59 @@ def test_one_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_one_in_use_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "supervisor.sock"))
-        listener.listen()
+    with socket_directory(tmp_path, NAMES):
+        bind(tmp_path / "supervisor.sock")
         with refused("another deployment uses"), socket_directory(tmp_path, NAMES):
             pass
-    assert (tmp_path / "supervisor.sock").exists()
+        assert (tmp_path / "supervisor.sock").exists()
+    with socket_directory(tmp_path, NAMES):
+        pass
+
+
+def test_one_is_in_use_while_any_process_has_inherited_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with socket_directory(tmp_path, NAMES) as directory:
+        heir = subprocess.Popen(["sleep", "60"], pass_fds=[directory.lock])
+    try:
+        with refused("another deployment uses"), socket_directory(tmp_path, NAMES):
+            pass
+    finally:
+        heir.kill()
+        heir.wait()
+    with socket_directory(tmp_path, NAMES):
+        pass
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """pytest's own is too long for a socket in a directory in it."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
+
+
+def test_what_dead_deployments_left_is_swept_and_nothing_else(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path = short_path
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with socket_directory(None, NAMES) as living:
+        bind(living.path / "supervisor.sock")
+        dead, foreign, open_to_all = (tmp_path / f"{PREFIX}{name}" for name in "abc")
+        for path in (dead, foreign, open_to_all):
+            path.mkdir(0o700)
+            bind(path / "supervisor.sock")
+        (foreign / "thesis.tex").touch()
+        open_to_all.chmod(0o755)
+        (tmp_path / f"{PREFIX}d").symlink_to(open_to_all)
+        with socket_directory(None, NAMES):
+            assert not dead.exists()
+            assert foreign.exists() and open_to_all.exists()
+            assert (living.path / "supervisor.sock").exists()
+
+
+def test_it_can_be_told_to_another_process(tmp_path: Path) -> None:
+    directory = SocketDirectory(tmp_path, NAMES, 3, False)
+    assert SocketDirectory.decode(directory.encode()) == directory
 
 
 def test_long_names_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

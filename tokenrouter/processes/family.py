@@ -25,6 +25,7 @@ from tokenrouter.ipc.supervision import (
     encode,
 )
 from tokenrouter.processes import protocol
+from tokenrouter.processes.directory import SocketDirectory
 from tokenrouter.processes.kernel import describe_exit, parent_of
 from tokenrouter.processes.signals import StopSignals
 from tokenrouter.processes.zygote_handle import ZygoteHandle
@@ -92,7 +93,9 @@ class Family:
         stops: stop signals that have arrived.
     """
 
-    def __init__(self, launch: protocol.Launch, signals: StopSignals) -> None:
+    def __init__(
+        self, launch: protocol.Launch, directory: SocketDirectory, signals: StopSignals
+    ) -> None:
         self.names = {child.name for child in launch.children}
         self.alive = set(self.names)
         self.failure: str | None = None
@@ -106,7 +109,7 @@ class Family:
         self._listener.bind(os.fspath(launch.ports.supervisor))
         self._listener.listen(len(launch.children))
         self._listener.setblocking(False)
-        self._zygote = ZygoteHandle()
+        self._zygote = ZygoteHandle(directory)
         self._selector = selectors.DefaultSelector()
         self._selector.register(signals, selectors.EVENT_READ, self._on_signal)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)

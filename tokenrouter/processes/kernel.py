@@ -11,15 +11,20 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent (pid ``parent``) is gone.
+def die_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when its parent (pid ``parent``) is gone.
 
     Raises:
         SystemExit: it is gone already.
     """
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         raise SystemExit(1)
+
+
+def outlive_parent() -> None:
+    """Undo `die_with`."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def wake_on_time() -> None:

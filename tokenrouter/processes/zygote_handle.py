@@ -10,13 +10,17 @@ import subprocess
 import sys
 
 from tokenrouter.processes import protocol
+from tokenrouter.processes.directory import SocketDirectory
 from tokenrouter.processes.kernel import describe_exit
 
 
 class ZygoteHandle:
-    """A running zygote, in a session of its own, so that a terminal's Ctrl-C passes it by."""
+    """A running zygote, in a session of its own, so that a terminal's Ctrl-C passes it by.
 
-    def __init__(self) -> None:
+    It shares the lock on ``directory``, which it tidies up should this process be killed.
+    """
+
+    def __init__(self, directory: SocketDirectory) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The same modules must be found there as here, whatever found them here.
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
@@ -29,8 +33,9 @@ class ZygoteHandle:
                     "tokenrouter.zygote",
                     str(theirs.fileno()),
                     str(os.getpid()),
+                    directory.encode(),
                 ],
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), directory.lock),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": path},
