@@ -33,7 +33,7 @@ CODES: tuple[tuple[type[TokenRouterError], str], ...] = (
     (OverloadedError, "rate_limit_exceeded"),
     (RequestError, "invalid_value"),
     (MemberDeadError, "service_unavailable"),
-    (DrainingError, "service_unavailable"),
+    (DrainingError, "server_stopping"),
     (TokenRouterError, "internal_error"),
 )
 

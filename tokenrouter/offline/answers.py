@@ -8,7 +8,11 @@ from typing import Any
 import orjson
 
 from tokenrouter.errors import (
+    AuthenticationError,
+    ConflictError,
+    DrainingError,
     MemberDeadError,
+    OverloadedError,
     RequestError,
     TokenRouterError,
     UnknownModelError,
@@ -18,8 +22,12 @@ from tokenrouter.errors import (
 BY_CODE: dict[str, type[TokenRouterError]] = {
     "model_not_found": UnknownModelError,
     "unsupported_parameter": UnsupportedError,
+    "invalid_api_key": AuthenticationError,
+    "conflict": ConflictError,
+    "rate_limit_exceeded": OverloadedError,
     "invalid_value": RequestError,
     "service_unavailable": MemberDeadError,
+    "server_stopping": DrainingError,
 }
 """What the codes of error bodies (`frontend.http_errors`) stand for."""
 
