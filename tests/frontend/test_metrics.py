@@ -247,7 +247,6 @@ def test_every_number_of_a_member_is_told() -> None:
         assert seen.value(name, **small) == value, name
     assert seen.value("hand_overs_total", from_="small", to="large", **small) == 9
     assert seen.value("hand_overs_total", from_="large", to="small", **small) == 10
-    assert seen.value("dropped_frames_total", kind="malformed", **small) == 13
     assert seen.value("step_seconds_sum", batch="4", **small) == 0.6
     assert seen.value("step_seconds_bucket", batch="4", le="0.1", **small) == 1
     assert seen.value("step_seconds_bucket", batch="4", le="+Inf", **small) == 2

@@ -95,6 +95,9 @@ def test_frames_of_nobody_are_dropped(folder: Path) -> None:
         body = {"text": "abc", "sampling_params": {"max_new_tokens": 400}}
         answer = httpx.post(f"{running.url}/generate", json=body, timeout=20)
         assert answer.json()["text"] == reply_text(b"abc")
+        seen = httpx.get(f"{running.url}/metrics").text
+        counted = 'tokenrouter_dropped_frames_total{kind="malformed",process="front-end"} 2.0'
+        assert counted in seen.splitlines()
 
 
 def test_a_front_end_that_has_missed_text_ends(folder: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ import pytest
 
 from tests.frontend.test_metrics import Scrape, assert_monotone
 from tests.integration.server import Server
+from tests.integration.test_restart import kill
 
 REQUESTS = 24
 LENGTH = 20
@@ -32,10 +34,16 @@ CONFIG = {
 
 @dataclass
 class Served:
-    """The answers of a deployment, its metrics before it ended, and its whole log."""
+    """The answers of a deployment, its metrics, and its whole log.
+
+    ``seen`` after all answers, ``down`` when a member had been killed, ``back`` after its
+    return.
+    """
 
     answers: list[dict[str, Any]]
     seen: Scrape
+    down: Scrape
+    back: Scrape
     lines: list[dict[str, Any]]
 
 
@@ -57,9 +65,23 @@ def served() -> Iterator[Served]:
         wrong = {"model": "demo", "prompt": "x", "max_tokens": -1}
         assert server.client.post("/v1/completions", json=wrong).status_code == 400
         seen = Scrape(server.client.get("/metrics").text)
+        kill(server, "large")
+        down = _when(server, lambda scrape: not scrape.value("up", process="large"))
+        back = _when(server, lambda scrape: bool(scrape.value("up", process="large")))
         server.stop()
         lines = [json.loads(line) for line in server.log.read_text().splitlines()]
-        yield Served(answers, seen, lines)
+        yield Served(answers, seen, down, back, lines)
+
+
+def _when(server: Server, condition: Callable[[Scrape], bool]) -> Scrape:
+    """The first scrape that meets a condition."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        scrape = Scrape(server.client.get("/metrics").text)
+        if condition(scrape):
+            return scrape
+        time.sleep(0.01)
+    raise AssertionError("it never came to that")
 
 
 def routing(served: Served) -> list[dict[str, Any]]:
@@ -106,6 +128,19 @@ def test_counts_of_histograms(served: Served) -> None:
         assert seen.value("num_used_tokens", **labels) == 0
         assert seen.value("threshold", **labels) == 1  # clamped: nothing is live
     assert_monotone(list(seen.families.values()))
+
+
+def test_a_member_that_died_is_down_and_then_starts_at_zero(served: Served) -> None:
+    labels = {"model_name": "demo", "member": "large"}
+    its = {name for name, found in served.down.samples if ("member", "large") in found}
+    assert its == {"tokenrouter_generation_tokens_total"}  # the front end's
+    assert served.down.value("up", process="small") == 1
+    assert served.seen.value("restarts_total", process="large") == 0
+    assert served.back.value("restarts_total", process="large") == 1
+    assert served.back.value("restarts_total", process="small") == 0
+    assert served.back.value("written_tokens_total", **labels) == 0
+    before = served.seen.value("generation_tokens_total", **labels)
+    assert served.back.value("generation_tokens_total", **labels) == before > 0
 
 
 def test_one_line_a_request_with_its_numbers(served: Served) -> None:

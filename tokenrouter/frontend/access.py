@@ -17,7 +17,7 @@ from tokenrouter.frontend.summary import summarise
 from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.processes.logs import pairs, printable, with_fields
 
-QUIET = frozenset({"/health", "/health_generate", "/metrics"})
+QUIET = frozenset({"/health", "/health_generate", "/metrics", "/ping"})
 UNKNOWN = "other"
 """The endpoint of requests that no route takes."""
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})

@@ -89,9 +89,6 @@ def _messages(
         families.histogram("message_delay_seconds", text, labels, times, link=link)
     text = "Messages that came too late, after an abort, and were ignored."
     families.counter("stale_messages", text, labels, state.stale)
-    for kind, count in state.dropped.items():
-        text = "Frames that were refused."
-        families.counter("dropped_frames", text, labels, count, kind=kind)
 
 
 def batch_sizes(batches: dict[int, int]) -> Buckets:

@@ -27,7 +27,8 @@ TIMEOUT_S = 1.0
 """How long a scrape waits for the members."""
 UP = "1 if the process is there and, where asked, answers; else 0."
 RESTARTS = "How often the supervisor has started the process again."
-DROPPED = "Log lines that stderr did not take."
+LINES = "Log lines that stderr did not take."
+FRAMES = "Frames that were refused."
 
 
 class Metrics:
@@ -42,7 +43,7 @@ class Metrics:
         running = len(self._manager.rid_to_state)
         by_name = dict(zip(self._config.names, states, strict=True))
         metrics = (
-            *_processes(self._manager.presence.report(), by_name),
+            *_processes(self._manager.presence.report(), by_name, self._manager.dropped()),
             *member_metrics(self._config, states),
             *traffic_metrics(self._config, self._manager.traffic, running),
         )
@@ -61,7 +62,9 @@ def exposition(metrics: Iterable[Metric], encode: Callable[[Collector], bytes]) 
 
 
 def _processes(
-    reports: Mapping[str, Mapping[str, Any]], states: Mapping[str, MemberState | None]
+    reports: Mapping[str, Mapping[str, Any]],
+    states: Mapping[str, MemberState | None],
+    dropped: Mapping[str, int],
 ) -> Families:
     families = Families("process")
     for name, report in reports.items():
@@ -70,7 +73,12 @@ def _processes(
         families.gauge("up", UP, (name,), float(report["up"] and answers))
         families.counter("restarts", RESTARTS, (name,), report["restarts"])
         if state is not None and state.counters is not None:
-            dropped = state.counters.log_lines_dropped
-            families.counter("log_lines_dropped", DROPPED, (name,), dropped)
-    families.counter("log_lines_dropped", DROPPED, (FRONT_END_NAME,), logs.dropped_lines())
+            _losses(families, name, state.counters.log_lines_dropped, state.dropped)
+    _losses(families, FRONT_END_NAME, logs.dropped_lines(), dropped)
     return families
+
+
+def _losses(families: Families, name: str, lines: int, frames: Mapping[str, int]) -> None:
+    families.counter("log_lines_dropped", LINES, (name,), lines)
+    for kind, count in frames.items():
+        families.counter("dropped_frames", FRAMES, (name,), count, kind=kind)

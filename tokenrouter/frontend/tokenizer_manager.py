@@ -158,6 +158,10 @@ class RoutedTokenizerManager(TokenizerManager):
         """
         self.admission.enter(exchange)
 
+    def dropped(self) -> dict[str, int]:
+        """Frames that were not taken, by kind."""
+        return dict(self._inbox.dropped)
+
     def finish(self, exchange: Exchange) -> None:
         """Nobody waits for ``exchange`` any more: abort what is left of it."""
         for rid in exchange.rids:

@@ -1,0 +1,50 @@
+"""The lists of metrics that people read name what is served, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.frontend.fakes import NAMES, Deployment, make_config
+from tests.frontend.test_metrics import Scrape, ask, scrape, state, written
+
+ROOT = Path(__file__).parents[2]
+SUFFIXES = ("_bucket", "_sum", "_count")
+NAME = re.compile(r"tokenrouter_[a-z0-9_]+")
+
+
+def served(server: Deployment) -> set[str]:
+    """Every metric there is, counters with ``_total``."""
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{server.url}/generate", json={"text": "STOP"}, timeout=0.3)
+    assert server.members.wait_for(lambda: bool(server.members.aborted))
+    ask(server, prompt="hello")
+    members = written(make_config(Path("model")), [state(member) for member in range(len(NAMES))])
+    seen: tuple[Scrape, ...] = (scrape(server), members)
+    return {
+        f"{name}_total" if family.type == "counter" else name
+        for each in seen
+        for name, family in each.families.items()
+    }
+
+
+def test_the_documentation_lists_every_metric(server: Deployment) -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("| `"))
+    listed = set(NAME.findall(rows))
+    # Only frames that were refused make this one appear.
+    assert listed - {"tokenrouter_dropped_frames_total"} == served(server)
+
+
+def test_the_queries_of_the_readme_use_metrics_that_exist(server: Deployment) -> None:
+    text = (ROOT / "README.md").read_text()
+    section = text.split("## Operations", 1)[1].split("\n## ", 1)[0]
+    found = set(NAME.findall(section))
+    assert len(found) > 5
+    there = served(server)
+    for name in found:
+        plain = next((name.removesuffix(s) for s in SUFFIXES if name.endswith(s)), name)
+        assert {name, plain} & there, name
