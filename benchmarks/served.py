@@ -36,15 +36,28 @@ class Server:
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time of each of its processes so far, by title."""
-        root = psutil.Process(self._process.pid)
         spent: dict[str, float] = {}
-        for each in (root, *root.children(recursive=True)):
+        for each in self._processes():
             try:
                 times, title = each.cpu_times(), _title(each)
             except psutil.NoSuchProcess:
                 continue
             spent[title] = spent.get(title, 0.0) + times.user + times.system
         return spent
+
+    def pid_of(self, title: str) -> int:
+        """The process with this title; 0 if there is none at the moment."""
+        for each in self._processes():
+            try:
+                if _title(each) == title and each.status() != psutil.STATUS_ZOMBIE:
+                    return each.pid
+            except psutil.NoSuchProcess:
+                continue
+        return 0
+
+    def _processes(self) -> list[psutil.Process]:
+        root = psutil.Process(self._process.pid)
+        return [root, *root.children(recursive=True)]
 
     def signal(self, number: int) -> None:
         """To every process of the server."""
