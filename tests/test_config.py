@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tests.configuration.folders import model_folder
 from tokenrouter.cli_flags import gather
-from tokenrouter.config import Config, load
+from tokenrouter.config import Config, ModelConfig, load
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.errors import ConfigError
 
@@ -197,13 +197,19 @@ def test_a_wrong_model_entry_is_named(folder: Path, entry: Any, message: str) ->
         ({"algorithm": "entropy"}, "algorithm: EntropyRouting routes between 2 models, and 1 are"),
         ({"algorithm": "no_such_module:Mine"}, "algorithm: cannot load 'no_such_module:Mine'"),
         ({"algorithm_args": {"k": 1}}, "algorithm_args: single does not take them"),
+        (
+            {"algorithm": "cascade", "algorithm_args": {"threshold": [1]}},
+            "got an unexpected keyword argument 'threshold'; did you mean 'thresholds'?",
+        ),
         ({"prefill": "hasty"}, "prefill: input should be 'lazy' or 'eager', got 'hasty'"),
         ({"port": 70000}, "port: input should be less than or equal to 65535, got 70000"),
         ({"max_wait_ms": 0}, "max_wait_ms: input should be greater than 0, got 0"),
         ({"socket_dir": "d" * 100}, "bytes, and a UNIX socket's path 107 at most"),
         ({1: 2}, "1: keys should be strings"),
         ({"ports": {"slow": {}}}, "ports: unknown model 'slow'; models are fast"),
+        ({"ports": {"fist": {}}}, "unknown model 'fist'; did you mean 'fast'?; models are fast"),
         ({"ports": {"fast": {"http": 1}}}, "ports.fast: unknown port 'http'"),
+        ({"ports": {"fast": {"pear": 1}}}, "unknown port 'pear'; did you mean 'peer'?; ports are"),
         (
             {"ports": {"fast": {"input": "ipc://x", "peer": "ipc://x"}}},
             "ipc://x is given to 2",
@@ -400,6 +406,12 @@ def test_a_secret_is_never_shown(folder: Path) -> None:
 def test_a_flag_for_a_model_that_does_not_exist(folder: Path) -> None:
     with pytest.raises(ConfigError, match="--tp: no model named 'three'; models are one"):
         read(folder, {"models": [ENTRY]}, gather({"tp": ["three=2"]}))
+
+
+def test_the_manual_names_every_key() -> None:
+    manual = (Path(__file__).parent.parent / "README.md").read_text()
+    keys = {*Config.model_fields, *(f"models[].{name}" for name in ModelConfig.model_fields)}
+    assert [key for key in keys - {"models", "models[].sglang"} if f"`{key}`" not in manual] == []
 
 
 def test_it_loads_neither_torch_nor_sglang(folder: Path) -> None:

@@ -13,10 +13,12 @@ from tests.configuration.qwen3 import qwen3_folder
 from tokenrouter.config import load
 from tokenrouter.configuration.examine import GIB, Examination, examine, longest_request
 from tokenrouter.configuration.machine import Machine
+from tokenrouter.processes.directory import socket_directory
 
 pytestmark = pytest.mark.timeout(20)
 
 CPU = Machine(ram=64 * GIB)
+TIMED = {"name": "b", "engine": "timed", "step_ms": 1}
 TWO_GPUS = Machine(ram=64 * GIB, gpus=(80 * GIB, 80 * GIB))
 
 
@@ -112,6 +114,24 @@ def test_a_port_that_is_taken() -> None:
         config = load(None, {"port": taken.getsockname()[1], "models": models}, {})
         [problem] = examine(config, CPU).problems
         assert problem.startswith("port: cannot listen on 127.0.0.1:")
+        ports = {"b": {"nccl": taken.getsockname()[1]}}
+        config = load(None, {"port": 0, "models": models, "ports": ports}, {})
+        [problem] = examine(config, CPU).problems
+        assert problem.startswith("ports.b.nccl: cannot listen on TCP port ")
+
+
+def test_a_directory_that_others_may_enter(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    settings = {"port": 0, "socket_dir": tmp_path, "models": [TIMED]}
+    [problem] = examine(load(None, settings, {}), CPU).problems
+    assert problem == (
+        f"socket_dir: {tmp_path} must be yours and closed to others: chmod 700 {tmp_path}"
+    )
+    tmp_path.chmod(0o700)
+    assert examine(load(None, settings, {}), CPU).problems == []
+    with socket_directory(tmp_path, ("b",)):
+        [problem] = examine(load(None, settings, {}), CPU).problems
+    assert problem.startswith(f"socket_dir: another deployment uses {tmp_path}")
 
 
 def test_sockets_that_would_have_too_long_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,3 +22,9 @@ def test_values_are_checked_as_far_as_their_type_is_simple() -> None:
     check({"watchdog_timeout": 3, "attention_backend": None, "cuda_graph_bs": [1, 2]}, ())
     with pytest.raises(ValueError, match=r"base_gpu_id: SGLang wants int, got 'x'"):
         check({"base_gpu_id": "x"}, ())
+
+
+def test_values_that_cannot_be_served() -> None:
+    check({"grammar_backend": "none"}, ())
+    with pytest.raises(ValueError, match=r"grammar_backend: must be xgrammar or none, got 'outl"):
+        check({"grammar_backend": "outlines"}, ())

@@ -21,7 +21,13 @@ import psutil
 import pytest
 
 import tokenrouter
-from tokenrouter.errors import ConfigError, EngineClosedError, RequestError, UnknownModelError
+from tokenrouter.errors import (
+    ConfigError,
+    EngineClosedError,
+    MemberDeadError,
+    RequestError,
+    UnknownModelError,
+)
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -232,6 +238,31 @@ def test_one_engine_after_another() -> None:
         with pytest.raises(EngineClosedError, match="was shut down"):
             engine.generate("a")
         assert not psutil.pid_exists(engine.pid)
+
+
+# httpcore leaves a socket that was refused to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["tokenrouter::fast", "tokenrouter::front-end"])
+def test_a_process_that_dies_is_replaced(victim: str) -> None:
+    with tokenrouter.Engine(models=TIMED) as engine:
+        stream = engine.generate("a", {"max_new_tokens": 30_000}, stream=True)
+        next(stream)
+        for process in psutil.Process(engine.pid).children(recursive=True):
+            if process.cmdline()[0] == victim:
+                process.kill()
+        died = time.monotonic()
+        with pytest.raises(MemberDeadError):
+            list(stream)
+        assert time.monotonic() - died < 2
+        while True:  # it may be asked again, until it answers
+            try:
+                answer = engine.generate("a", {"max_new_tokens": 3})
+                break
+            except MemberDeadError:
+                assert time.monotonic() - died < 60
+                time.sleep(0.2)
+        assert len(answer["output_ids"]) == 3
 
 
 def test_an_engine_whose_processes_died_says_so() -> None:

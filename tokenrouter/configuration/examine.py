@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING
 from tokenrouter.configuration import parallel
 from tokenrouter.configuration.machine import Machine
 from tokenrouter.configuration.member_plan import MemberPlan, plan
-from tokenrouter.configuration.preflight import check_port, check_socket_paths
+from tokenrouter.configuration.preflight import (
+    check_port,
+    check_rank_port,
+    check_socket_paths,
+)
 from tokenrouter.configuration.validation import collecting
+from tokenrouter.processes.directory import PREFIX, check_directory
 
 if TYPE_CHECKING:
     from tokenrouter.config import Config
@@ -51,12 +56,22 @@ def examine(config: Config, machine: Machine) -> Examination:
     for gpu, size in enumerate(machine.gpus):
         _check_gpu(gpu, size, found)
     _check_ram(machine.ram, found)
+    _check_addresses(config, found)
+    return found
+
+
+def _check_addresses(config: Config, found: Examination) -> None:
     with collecting(found.problems):
         check_port(config.host, config.port)
-    if config.socket_dir is None:
-        with collecting(found.problems):
-            check_socket_paths(Path(tempfile.gettempdir(), "tokenrouter-........"), config.names)
-    return found
+    for name, ports in config.ports.items():
+        if name in config.names and isinstance(port := ports.get("nccl"), int):
+            with collecting(found.problems):
+                check_rank_port(name, port)
+    with collecting(found.problems):
+        if config.socket_dir is None:
+            check_socket_paths(Path(tempfile.gettempdir(), f"{PREFIX}........"), config.names)
+        else:
+            check_directory(config.socket_dir)
 
 
 def longest_request(members: list[MemberPlan]) -> tuple[int, str]:

@@ -76,6 +76,23 @@ def check_port(host: str, port: int) -> int:
             ) from error
 
 
+def check_rank_port(name: str, port: int) -> None:
+    """Make sure that the ranks of member ``name`` can meet at TCP port ``port``.
+
+    Raises:
+        ConfigError: it is taken.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise ConfigError(
+                f"ports.{name}.nccl: cannot listen on TCP port {port}: {error.strerror}; stop what "
+                "uses it, or choose another"
+            ) from error
+
+
 def check_socket_paths(directory: Path, names: tuple[str, ...]) -> None:
     """Make sure that the longest socket path fits.
 

@@ -65,6 +65,8 @@ REFUSED = {
 }
 """Arguments that TokenRouter owns or that cannot work in a routed deployment, and why."""
 
+CHOICES: Mapping[str, tuple[Any, ...]] = {"grammar_backend": ("xgrammar", "none", None)}
+"""Arguments of which a routed deployment takes some values only."""
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
     "int": (int,),
@@ -91,6 +93,9 @@ def check(arguments: Mapping[str, Any], own: Iterable[str]) -> None:
             problems.append(f"{name}: not taken for a model; {REFUSED[name]}")
         elif name not in types:
             problems.append(f"{name}: unknown field{nearest(name, known)}")
+        elif value not in CHOICES.get(name, (value,)):
+            choices = " or ".join(str(each) for each in CHOICES[name] if each is not None)
+            problems.append(f"{name}: must be {choices}, got {value!r}")
         elif complaint := _complaint(value, types[name]):
             problems.append(f"{name}: {complaint}")
     if problems:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from tokenrouter.configuration.sglang_args import nearest
 from tokenrouter.errors import ConfigError
 
 
@@ -68,7 +69,10 @@ def choose_ports(
         members.append(_fix(name, chosen, fixed.get(name, {})))
     unknown = sorted(set(fixed) - set(names))
     if unknown:
-        raise ConfigError(f"ports: unknown model {unknown[0]!r}; models are {', '.join(names)}")
+        hint = nearest(unknown[0], names)
+        raise ConfigError(
+            f"ports: unknown model {unknown[0]!r}{hint}; models are {', '.join(names)}"
+        )
     return Ports(
         directory=directory,
         tokenizer=_ipc(directory, "tokenizer"),
@@ -82,7 +86,8 @@ def _fix(name: str, ports: MemberPorts, fixed: Mapping[str, str | int]) -> Membe
     for key, value in fixed.items():
         if key not in values:
             raise ConfigError(
-                f"ports.{name}: unknown port {key!r}; ports are {', '.join(sorted(values))}"
+                f"ports.{name}: unknown port {key!r}{nearest(key, values)}; ports are "
+                f"{', '.join(sorted(values))}"
             )
         if key == "nccl" and not (isinstance(value, int) and 0 < value < 65536):
             raise ConfigError(f"ports.{name}.nccl: must be a TCP port number, got {value!r}")

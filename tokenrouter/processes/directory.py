@@ -85,6 +85,16 @@ def socket_directory(chosen: Path | None, names: tuple[str, ...]) -> Iterator[So
         os.close(lock)
 
 
+def check_directory(directory: Path) -> None:
+    """Make sure that a deployment could take ``directory`` now, and leave it.
+
+    Raises:
+        ConfigError: it is not private, or in use.
+    """
+    if directory.exists():
+        os.close(_take(directory))
+
+
 def sweep(folder: Path) -> None:
     """Remove what dead deployments left in ``folder``: private directories with sockets alone."""
     for path in folder.glob(f"{PREFIX}*"):

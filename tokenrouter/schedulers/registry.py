@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -75,10 +75,12 @@ def create(
     """
     scheduler = find(name)
     arguments = dict(args or {})
+    signature = inspect.signature(scheduler)
     try:
-        inspect.signature(scheduler).bind(members, router_threshold, **arguments)
+        signature.bind(members, router_threshold, **arguments)
     except TypeError as error:
-        raise ConfigError(f"algorithm_args: {name} does not take them: {error}") from error
+        hint = _meant(arguments, list(signature.parameters)[2:])
+        raise ConfigError(f"algorithm_args: {name} does not take them: {error}{hint}") from error
     try:
         return scheduler(members, router_threshold, **arguments)
     except TokenRouterError:
@@ -86,6 +88,14 @@ def create(
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise ConfigError(f"algorithm: {name} cannot be made: {reason}") from error
+
+
+def _meant(given: Iterable[str], known: Sequence[str]) -> str:
+    """Which argument a wrong one is probably meant to be."""
+    for name in (name for name in given if name not in known):
+        if close := difflib.get_close_matches(name, known, n=1):
+            return f"; did you mean {close[0]!r}?"
+    return f"; it takes {', '.join(known) or 'none'}"
 
 
 def _installed(name: str) -> str | None:

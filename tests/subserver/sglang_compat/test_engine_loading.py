@@ -15,7 +15,7 @@ import pytest
 from tests.subserver.sglang_compat.conftest import Build, Served
 from tests.subserver.sglang_compat.tiny_models import EOS, VOCABULARY, TinyModel, save_tokenizer
 from tokenrouter.config import ModelConfig
-from tokenrouter.errors import ConfigError, StartupError
+from tokenrouter.errors import ConfigError
 
 
 def arguments(model: TinyModel, build: Build, seed: int = 5, **entry: Any) -> Any:
@@ -86,9 +86,7 @@ def test_a_port_in_use(qwen3: TinyModel, build: Build) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(
-            StartupError, match=rf"ports\.m\.nccl: cannot listen on TCP port {port}"
-        ):
+        with pytest.raises(ConfigError, match=rf"ports\.m\.nccl: cannot listen on TCP port {port}"):
             build(qwen3.path, nccl_port=port)
 
 

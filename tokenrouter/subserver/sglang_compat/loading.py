@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +18,8 @@ from sglang.srt.server_args import ServerArgs
 
 from tokenrouter.config import ModelConfig
 from tokenrouter.configuration.memory import cpu_pool_tokens
-from tokenrouter.errors import ConfigError, StartupError
+from tokenrouter.configuration.preflight import check_rank_port
+from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.ports import MemberPorts
 from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
 from tokenrouter.subserver.sglang_compat.sglang_ports import sglang_ports
@@ -56,13 +56,13 @@ def build_engine(
     ``cores``: those this rank may use, one thread each. ``seed``: of its random draws.
 
     Raises:
-        ConfigError: the model cannot be served with these arguments.
-        StartupError: its port is taken.
+        ConfigError: the model cannot be served with these arguments, or its port is taken.
     """
     torch.set_num_threads(max(1, len(cores)))
     arguments = server_arguments(model, seed)
     if rank == 0:
-        _check_port(model.name, ports.nccl)
+        # Torch, finding its port taken, would take whoever listens for a peer and wait for it.
+        check_rank_port(model.name, ports.nccl)
     if model.tp_size > 1:
         _prepare_ranks(model.tp_size, cores)
     device = arguments.base_gpu_id + rank * arguments.gpu_id_step
@@ -87,26 +87,8 @@ def _prepare_ranks(count: int, cores: Sequence[int]) -> None:
         warnings.filterwarnings("ignore", "`torch.distributed.all_gather_into_tensor`")
 
 
-def _check_port(name: str, port: int) -> None:
-    """Torch, finding its port taken, would take whoever listens for a peer and wait for it."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            raise StartupError(
-                f"ports.{name}.nccl: cannot listen on TCP port {port}: {error.strerror}; "
-                "stop what uses it, or choose another"
-            ) from error
-
-
 def _serves_grammars(model: ModelConfig) -> bool:
-    backend = model.sglang.get("grammar_backend") or "xgrammar"
-    if backend not in ("xgrammar", "none"):
-        raise ConfigError(
-            f"models.{model.name}.grammar_backend: must be xgrammar or none, got {backend!r}"
-        )
-    return bool(backend == "xgrammar")
+    return (model.sglang.get("grammar_backend") or "xgrammar") == "xgrammar"
 
 
 def server_arguments(model: ModelConfig, seed: int) -> ServerArgs:
