@@ -11,7 +11,7 @@ def test_the_first_of_a_kind_is_logged_then_one_line_in_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = 100.0
-    drops = Drops("ipc:///here", lambda: now)
+    drops = Drops("ipc:///here", clock=lambda: now)
     drops.add("malformed", "x" * 10_000)
     drops.add("stale", "old")
     for _ in range(5000):

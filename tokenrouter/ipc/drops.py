@@ -1,4 +1,4 @@
-"""Frames that an `Inbox` did not apply: all counted, the first of each kind logged at once.
+"""What is not taken from a socket: all of it counted, the first of each kind logged at once.
 
 However many follow, the log gets one more line per kind every `LOG_EVERY_S` seconds.
 """
@@ -17,16 +17,18 @@ logger = logging.getLogger(__name__)
 
 
 class Drops:
-    """Those of one inbox, at ``address``; ``counts``: by kind."""
+    """Frames (or another ``unit``) dropped at ``address``; ``counts``: by kind."""
 
-    def __init__(self, address: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, address: str, unit: str = "frame", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.counts: Counter[str] = Counter()
-        self._address, self._clock = address, clock
+        self._address, self._unit, self._clock = address, unit, clock
         self._logged: Counter[str] = Counter()
         self._due: dict[str, float] = {}
 
     def add(self, kind: str, detail: str) -> None:
-        """Take account of one frame; ``kind`` is one of a few words of the inbox."""
+        """Take account of one; ``kind`` is one of a few words of the receiver."""
         self.counts[kind] += 1
         now = self._clock()
         if now < self._due.get(kind, now):
@@ -37,6 +39,8 @@ class Drops:
         logger.warning(
             "%s: dropped %s (%s)",
             self._address,
-            f"a {kind} frame" if unlogged == 1 else f"{unlogged} {kind} frames, the last",
+            f"a {kind} {self._unit}"
+            if unlogged == 1
+            else f"{unlogged} {kind} {self._unit}s, the last",
             detail[:DETAIL_CHARACTERS],
         )

@@ -237,7 +237,7 @@ class MessageStream(Generic[M]):
                 break
             try:
                 messages.append(self._decoder.decode(self._buffer[4 : 4 + length]))
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise StartupError(f"supervision link: {error}") from error
             self._buffer = self._buffer[4 + length :]
         return messages

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tokenrouter.errors import StartupError
+from tokenrouter.ipc.drops import Drops
 from tokenrouter.ipc.supervision import (
     ChildMessage,
     Hello,
@@ -102,7 +103,9 @@ class Family:
         self.stops = 0
         self._forked = False
         self._zygote_lives = True
+        self._pids: dict[str, int] = {}
         self._links: dict[str, _Link] = {}
+        self._strangers = Drops(os.fspath(launch.ports.supervisor), "connection")
         self._events: list[Event] = []
         self._signals = signals
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -182,6 +185,7 @@ class Family:
                 self._events.append(Imported(seconds))
                 logger.debug("zygote: imports took %.2f s, threads %s", seconds, list(threads))
             case protocol.Forked(name, pid):
+                self._pids[name] = pid
                 logger.debug("%s: started as process %d", name, pid)
             case protocol.Exited(name, _, status):
                 self._exited(name, status)
@@ -201,6 +205,12 @@ class Family:
         with contextlib.suppress(BlockingIOError):
             while True:
                 connection, _ = self._listener.accept()
+                pid = _peer(connection)
+                # One that is dead already has been reported before it can be missing in /proc.
+                if parent_of(pid) != self._zygote.pid and pid not in self._pids.values():
+                    self._strangers.add("foreign", f"process {pid} is none of ours")
+                    connection.close()
+                    continue
                 connection.setblocking(False)
                 link = _Link(connection)
                 self._selector.register(connection, selectors.EVENT_READ, partial(self._read, link))
@@ -224,11 +234,8 @@ class Family:
         if link.name:
             self._events.append(Said(link.name, message))
             return
-        pid = _peer(link.socket)
         if not isinstance(message, Hello) or message.name not in self.names:
             raise StartupError("supervision link: the first message is not a child's hello")
-        if parent_of(pid) != self._zygote.pid:
-            raise StartupError(f"supervision link: process {pid} is none of ours")
         link.name = message.name
         self._links[link.name] = link
 
