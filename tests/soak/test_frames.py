@@ -16,9 +16,9 @@ from tests.soak.oracle import Oracle
 from tests.soak.traffic import Load
 from tokenrouter.config import Config
 
-FRAMES = 3000
+FRAMES = 1500
 """To each socket."""
-SECONDS = 6.0
+SECONDS = 4.0
 
 
 def config(sockets: Path) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def test_bad_frames_harm_nobody(tmp_path: Path) -> None:
         for thread in attackers:
             thread.join()
         assert not errors
-        assert load.counts["exact"] > 50, load.counts
+        assert load.counts["exact"] > 20, load.counts
         assert {name: process.pid for name, process in server.processes().items()} == pids
         server.assert_resources(before)
         # All were counted (raw bytes may make frames, too), and the log tells of them in few lines.
@@ -85,5 +85,5 @@ def _attack(name: str, path: Path, count: int) -> None:
 
 def _dropped_text_frames(server: Deployment) -> int:
     lines = server.client.get("/metrics").text.splitlines()
-    name = 'tokenrouter_dropped_frames_total{process="front-end"'
-    return sum(int(float(line.split()[-1])) for line in lines if line.startswith(name))
+    found = [line for line in lines if "_dropped_frames_total" in line and '"front-end"' in line]
+    return sum(int(float(line.split()[-1])) for line in found)
