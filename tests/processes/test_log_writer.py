@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def start(code: str, single: bool = False, **options: object) -> subprocess.Pope
     )  # fmt: skip
 
 
-def told(process: subprocess.Popen[bytes]) -> dict[str, float]:
+def told(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     assert process.stdout is not None
     return json.loads(process.stdout.readline())
 
@@ -189,16 +190,19 @@ def test_an_error_just_before_the_end_is_written() -> None:
     assert errors.decode().endswith("tester ERROR last words\n")
 
 
-def test_no_thread_before_the_first_line_and_none_ever_without_waiting() -> None:
-    for single, threads in ((False, [1, 2]), (True, [1, 1])):
+def test_one_thread_that_ends_with_its_handler_and_none_without_waiting() -> None:
+    for single, threads in ((False, [2, 2, 1]), (True, [1, 1, 1])):
         code = """
-        before = threading.active_count()
+        counts = [threading.active_count()]
         logger.info("x")
-        report(before=before, after=threading.active_count())
+        logging.getLogger().handlers[0].flush()
+        counts.append(threading.active_count())
+        logs.set_up("again", "info", single_threaded=True)
+        [each.join(5) for each in threading.enumerate()[1:]]
+        report(counts=[*counts, threading.active_count()])
         """
         process = start(code, single, stderr=subprocess.DEVNULL)
-        answer = told(process)
-        assert [answer["before"], answer["after"]] == threads
+        assert told(process)["counts"] == threads
         assert finish(process) == 0
 
 
@@ -227,7 +231,6 @@ def test_signals_still_interrupt_the_main_thread() -> None:
     class Stop(Exception): pass
     def stop(number, frame): raise Stop
     signal.signal(signal.SIGTERM, stop)
-    logger.info("starts the thread")
     report()
     began = time.monotonic()
     try:

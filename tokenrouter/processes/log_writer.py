@@ -90,21 +90,23 @@ class DirectHandler(LineHandler):
 
 
 class QueueHandler(LineHandler):
-    """Hands lines to a thread that writes them; it starts with the first line.
-
-    Not before, so that a process which logs nothing stays single-threaded. The queue holds
-    `MAX_QUEUED_BYTES`.
-    """
+    """Hands lines to a thread that writes them. The queue holds `MAX_QUEUED_BYTES`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._queue: SimpleQueue[bytes | threading.Event] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._queue: SimpleQueue[bytes | threading.Event | None] = SimpleQueue()
         # Each number has one writer: the first two those who log (one at a time), the
         # others the thread.
         self._queued = self._refused = 0
         self._taken = self._failed = self._told = 0
         self._torn = False
+        self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
+        # Signals are for the main thread, whose waits they must end.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @property
     def dropped(self) -> int:
@@ -119,28 +121,21 @@ class QueueHandler(LineHandler):
         line = self.line(record)
         self._queued += len(line)
         self._queue.put(line)
-        if self._thread is None:
-            self._start()
 
     def flush(self) -> None:
         """Wait until everything is written, at most `FLUSH_LIMIT_S`."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread.is_alive():  # not in a fork of the process it was made in
             done = threading.Event()
             self._queue.put(done)
             done.wait(FLUSH_LIMIT_S)
 
-    def _start(self) -> None:
-        # Signals are for the main thread, whose waits they must end.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
-            self._thread.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    def close(self) -> None:
+        """End the thread, once it has written what is queued."""
+        self._queue.put(None)
+        super().close()
 
     def _write_all(self) -> None:
-        while True:
-            item = self._queue.get()
+        while (item := self._queue.get()) is not None:
             if isinstance(item, threading.Event):
                 item.set()
                 continue
