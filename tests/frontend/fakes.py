@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import re
 import signal
 import socket
 import tempfile
@@ -57,6 +58,8 @@ from tokenrouter.subserver.owned import Owned
 TOKENIZER: Any = build_tokenizer()
 END_ID: int = TOKENIZER.eos_token_id
 NAMES = ("small", "large")
+SCRIPT = re.compile(rb"SAY\((.*)\)SAID", re.DOTALL)
+"""What a prompt may tell the members to answer, word for word."""
 TOKEN_S = 0.003
 """How long a token of a stream takes."""
 MODEL = {
@@ -114,6 +117,8 @@ def make_roster(**changes: Any) -> Roster:
 
 def reply(prompt: Sequence[int], sample: int) -> list[int]:
     """The text that a request is answered with, and its end: a function of the prompt."""
+    if script := SCRIPT.search(bytes(i for i in prompt if i < 256)):
+        return [*script[1], END_ID]
     text = TOKENIZER.decode(prompt[-12:], skip_special_tokens=True)
     return [*f"🙂{sample} né: {text.upper()} 漢字".encode(), END_ID]
 
@@ -235,6 +240,9 @@ class FakeMembers:
         text = bytes(i for i in submit.prompt if i < 256)
         if b"STOP" in text or member in self.mute:
             self._waiting[submit.uid] = member, owned
+            return
+        if b"BAD GRAMMAR" in text:
+            outbox.post(owned.output(aborted("no such grammar", 400), 0))
             return
         if finish := rule.full(0):
             outbox.post(owned.output(finish, 0))

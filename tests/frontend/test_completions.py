@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import openai
+import pytest
 
 from tests.frontend.fakes import TOKENIZER, Deployment, reply, reply_text
 
@@ -76,6 +77,23 @@ def test_a_stream_reports_routing_on_request(client: openai.OpenAI) -> None:
     assert chunks[-1].routing["algorithm"] == "entropy"
 
 
-def test_echo(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="demo", prompt="hello", max_tokens=99, echo=True)
+@pytest.mark.parametrize("stream", [False, True])
+def test_echo(client: openai.OpenAI, stream: bool) -> None:
+    answer: Any = client.completions.create(
+        model="demo", prompt=["one", "three"], n=2, max_tokens=99, echo=True, stream=stream
+    )
+    texts = dict.fromkeys(range(4), "")
+    for each in answer if stream else [answer]:
+        for choice in each.choices:
+            texts[choice.index] += choice.text
+    wanted = [
+        text + reply_text(TOKENIZER.encode(text), sample)
+        for text in ("one", "three")
+        for sample in range(2)
+    ]
+    assert list(texts.values()) == wanted
+
+
+def test_echo_of_ids(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model="demo", prompt=PROMPT, max_tokens=99, echo=True)
     assert answer.choices[0].text == "hello" + reply_text(PROMPT)

@@ -28,8 +28,9 @@ class Exchange:
     ``prompt_field`` and ``length_field`` are what this API calls the prompt and the number
     of new tokens, for errors. ``client_id`` replaces SGLang's request ids in answers: one
     for all choices, or one for each. ``seed`` is that of the draws of tokens. ``choices``:
-    prompts times samples. ``lives``: the requests made of it, in order; ``created``: when it
-    came, in seconds (monotonic).
+    prompts times samples. ``minimum_field``, ``bias_field`` and ``grammar_field`` are fields of
+    this API too. ``echo``: what each prompt's answers begin with. ``lives``: the requests made
+    of it, in order; ``created``: when it came, in seconds (monotonic).
     """
 
     route: Route
@@ -38,11 +39,17 @@ class Exchange:
     client_id: str | Sequence[str] | None = None
     seed: int | None = None
     choices: int = 1
+    minimum_field: str = "min_tokens"
+    bias_field: str = "logit_bias"
+    grammar_field: str | None = None
+    echo: Sequence[str] = ()
     rids: list[str] = field(default_factory=list)
     lives: list[Live] = field(default_factory=list)
     created: float = field(default_factory=time.monotonic)
     reports: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The latest routing report of each choice."""
+    latest: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The latest ``meta_info`` of each choice."""
     aborted: set[int] = field(default_factory=set)
     """Choices that the client does not want any more."""
     _sent: int = 0
@@ -75,6 +82,10 @@ class Exchange:
             index = each.get("index", position)
             meta = each["meta_info"]
             self.reports[index] = {key: meta[key] for key in ("routing", "llm_ratio")}
+            self.latest[index] = meta
+            if self.echo:
+                prompt = index * len(self.echo) // self.choices
+                each["text"] = self.echo[prompt] + each["text"]
             if isinstance(self.client_id, str):
                 meta["id"] = self.client_id
             elif self.client_id is not None:

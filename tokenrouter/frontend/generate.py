@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from tokenrouter.config import Config
 from tokenrouter.frontend import names
 from tokenrouter.frontend.clients import DONE, EventStream, while_connected
+from tokenrouter.frontend.constraints import check_grammar, grammar_field
 from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.protocol import GenerateBody, SamplingBody
 from tokenrouter.frontend.supported import check_fields
@@ -47,10 +48,11 @@ class Generate:
 
     def _convert(self, body: GenerateBody) -> GenerateReqInput:
         check_fields(body)
-        route = names.resolve(body.model, body.routing, self._config)
+        route = names.resolve(body.model, names.seeded(body.routing, body.seed), self._config)
         prompt_field = "input_ids" if body.text is None else "text"
         length_field = "sampling_params.max_new_tokens"
-        sampling = _sampling(body.sampling_params)
+        sampling, constrained = _sampling(body.sampling_params)
+        check_grammar(self._config, route, sampling, constrained)
         choices = (body.prompts or 1) * _first(sampling).get("n", 1)
         client_id: Any = body.rid
         if choices > 1 and isinstance(body.rid, str):
@@ -61,18 +63,35 @@ class Generate:
             text=body.text,
             input_ids=body.input_ids,
             sampling_params=sampling,
+            return_logprob=body.return_logprob,
+            top_logprobs_num=body.top_logprobs_num,
+            return_text_in_logprobs=body.return_text_in_logprobs,
             stream=body.stream,
         )
-        work.exchange = Exchange(route, prompt_field, length_field, client_id, choices=choices)
+        work.exchange = Exchange(
+            route,
+            prompt_field,
+            length_field,
+            client_id,
+            body.seed,
+            choices,
+            minimum_field="sampling_params.min_new_tokens",
+            bias_field="sampling_params.logit_bias",
+            grammar_field=constrained,
+        )
         return work
 
 
-def _sampling(params: SamplingBody | list[SamplingBody] | None) -> Any:
+def _sampling(params: SamplingBody | list[SamplingBody] | None) -> tuple[Any, str | None]:
+    """SGLang's parameters, and the field of a grammar among them."""
     if isinstance(params, list):
-        return [_sampling(each) for each in params]
+        each = [_sampling(one) for one in params]
+        return [one for one, _ in each], next((field for _, field in each if field), None)
     params = params or SamplingBody()
     check_fields(params, "sampling_params.")
-    return params.model_dump(include=params.model_fields_set & set(SamplingBody.model_fields))
+    field = grammar_field(params, "sampling_params.")
+    given = params.model_fields_set & set(SamplingBody.model_fields)
+    return params.model_dump(include=given), field
 
 
 def _first(sampling: Any) -> dict[str, Any]:

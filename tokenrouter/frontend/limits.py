@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tokenrouter.errors import RequestError
 from tokenrouter.ipc.messages import Route
@@ -83,6 +83,19 @@ class Limits:
                 field,
             )
 
+    def check_bias(self, biases: Mapping[str, float], field: str) -> None:
+        """Refuse a bias on ids that some member does not know.
+
+        Raises:
+            RequestError: naming ``field``.
+        """
+        vocabulary = min(member.vocab_size for member in self._members)
+        for token in biases:
+            if int(token) >= vocabulary:
+                raise RequestError(
+                    f"{field}.{token}: token ids go from 0 to {vocabulary - 1}", f"{field}.{token}"
+                )
+
     def _tightest(self, route: Route) -> tuple[int, str]:
         bounds = []
         for member in route.members:
@@ -90,3 +103,15 @@ class Limits:
             bounds.append((ready.context_length, f"the context length of {name!r}"))
             bounds.append((ready.pool_tokens, f"the KV pool of {name!r}"))
         return min(bounds)
+
+
+def check_minimum(minimum: int, asked: int, field: str) -> None:
+    """Refuse to write at least more tokens than at most.
+
+    Raises:
+        RequestError: naming ``field``.
+    """
+    if minimum > asked:
+        raise RequestError(
+            f"{field}: at least {minimum} tokens, and at most {asked}; ask for fewer", field
+        )

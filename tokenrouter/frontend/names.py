@@ -40,6 +40,12 @@ def ids(config: Config) -> list[str]:
     return [config.served_name, *(f"{config.served_name}/{name}" for name in config.names)]
 
 
+def seeded(options: RoutingOptions | None, seed: int | None) -> RoutingOptions:
+    """``options`` with a request's ``seed``, unless they have one of their own."""
+    options = options or RoutingOptions()
+    return options.model_copy(update={"seed": seed}) if options.seed is None else options
+
+
 def resolve(model: str | None, options: RoutingOptions | None, config: Config) -> Route:
     """The route of a request for ``model``.
 

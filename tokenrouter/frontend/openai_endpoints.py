@@ -10,7 +10,10 @@ from tokenrouter.errors import RequestError, UnsupportedError
 from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.protocol import ChatRequest, TextRequest
 from tokenrouter.frontend.serving import RoutedServing
+from tokenrouter.frontend.stream_logprobs import token_logprobs, with_logprobs
+from tokenrouter.frontend.tool_use import check_tools
 from tokenrouter.subserver.sglang_compat.serving import (
+    ChoiceLogprobs,
     GenerateReqInput,
     OpenAIServingChat,
     OpenAIServingCompletion,
@@ -60,22 +63,29 @@ class RoutedChat(RoutedServing, OpenAIServingChat):
             if any(part.type != "text" for part in parts):
                 field = f"messages[{i}].content"
                 raise UnsupportedError(f"{field}: only text is served", field)
+        if request.top_logprobs and not request.logprobs:
+            raise RequestError("top_logprobs: needs logprobs: true", "top_logprobs")
         exchange = super()._open(request)
         self.tokenizer_manager.check_text(exchange, sum(map(_characters, request.messages)))
         return exchange
 
-    def _process_streaming_logprobs(self, content: dict[str, Any], n_prev_token: int) -> Any:
-        """As a whole answer's: SGLang gives the first token's alternatives to all of a chunk."""
-        fields = ("output_token_logprobs", "output_top_logprobs")
-        new = {name: content["meta_info"][name][n_prev_token:] for name in fields}
-        return self._process_response_logprobs({"meta_info": new})
+    def _grammar_field(self, request: Any) -> str | None:
+        parser = self.tokenizer_manager.server_args.tool_call_parser
+        return check_tools(request, parser, super()._grammar_field(request))
 
     def _chunks(self, work: GenerateReqInput, request: ChatRequest) -> AsyncIterator[str]:
-        chunks: AsyncIterator[str] = self._generate_chat_stream(work, request, None)
-        return chunks
+        if not request.logprobs:
+            chunks: AsyncIterator[str] = self._generate_chat_stream(work, request, None)
+            return chunks
+        without = request.model_copy(update={"logprobs": False})
+        return with_logprobs(self._generate_chat_stream(work, without, None), work.exchange)
 
     def _build(self, request: ChatRequest, answers: Sequence[dict[str, Any]]) -> Any:
         return self._build_chat_response(request, answers, int(time.time()))
+
+    def _process_response_logprobs(self, ret_item: dict[str, Any]) -> Any:
+        # SGLang merges alternatives whose texts are equal, as those of half characters are.
+        return ChoiceLogprobs(content=token_logprobs(ret_item["meta_info"], 0))
 
 
 class RoutedCompletion(RoutedServing, OpenAIServingCompletion):
@@ -86,9 +96,17 @@ class RoutedCompletion(RoutedServing, OpenAIServingCompletion):
     chunk_object = "text_completion"
 
     def _open(self, request: Any) -> Exchange:
-        if request.echo and request.stream:
-            raise UnsupportedError("echo: not served in streams; leave out one of them", "echo")
-        return super()._open(request)
+        if request.echo and request.logprobs is not None:
+            raise UnsupportedError(
+                "echo: log probabilities of prompts are not kept; leave out one of echo and "
+                "logprobs",
+                "echo",
+            )
+        exchange = super()._open(request)
+        if request.echo:
+            exchange.echo = self._prepare_echo_prompts(request)
+            request.echo = False  # the answers begin with it already
+        return exchange
 
     def _validate_request(self, request: TextRequest) -> str | None:
         # SGLang takes a prompt of nothing but id 0 for an empty one.

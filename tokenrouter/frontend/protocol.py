@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tokenrouter.frontend.names import DEFAULT, RoutingOptions
+from tokenrouter.frontend.values import (
+    Alternatives,
+    Biases,
+    Choices,
+    GrammarText,
+    Id,
+    Length,
+    Minimum,
+    MinP,
+    Penalty,
+    RepetitionPenalty,
+    Seed,
+    StopIds,
+    Stops,
+    Temperature,
+    TopK,
+    TopP,
+)
 from tokenrouter.subserver.sglang_compat.serving import ChatCompletionRequest, CompletionRequest
-
-MOST_CHOICES = 128
-"""Largest ``n``, as OpenAI's."""
-
-
-def _top_k(value: int) -> int:
-    if value < 1 and value != -1:
-        raise ValueError("Input should be at least 1, or -1 for the whole vocabulary")
-    return value
-
-
-Temperature = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-TopP = Annotated[float, Field(gt=0, le=1)]
-TopK = Annotated[int, AfterValidator(_top_k)]
-MinP = Annotated[float, Field(ge=0, le=1)]
-Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
-Length = Annotated[int, Field(ge=1)]
-Stop = Annotated[str, Field(min_length=1, max_length=1024)]
-Stops = Stop | Annotated[list[Stop], Field(max_length=64)]
-TokenId = Annotated[int, Field(ge=0)]
-Id = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Routed(BaseModel):
@@ -39,6 +36,8 @@ class Routed(BaseModel):
 
     model: str = DEFAULT
     routing: RoutingOptions | None = None
+    seed: Seed | None = None
+    """Of the draws of tokens; and of the algorithm's, unless ``routing.seed`` is given."""
 
     @model_validator(mode="before")
     @classmethod
@@ -48,19 +47,31 @@ class Routed(BaseModel):
         return body
 
 
-class OpenAIRequest(Routed):
-    """What both OpenAI endpoints have.
+class StreamOptions(BaseModel):
+    """``stream_options``."""
 
-    ``seed`` seeds the draws of tokens, and routing unless ``routing.seed`` does.
-    """
+    model_config = ConfigDict(extra="forbid")
+
+    include_usage: bool | None = False
+
+
+class OpenAIRequest(Routed):
+    """What both OpenAI endpoints have."""
 
     n: Choices = 1
-    seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None
     stop: Stops | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: StopIds | None = None
+    stream_options: StreamOptions | None = None
     top_p: TopP = 1.0
     top_k: TopK = -1
     min_p: MinP = 0.0
+    min_tokens: Minimum = 0
+    frequency_penalty: Penalty = 0.0
+    presence_penalty: Penalty = 0.0
+    repetition_penalty: RepetitionPenalty = 1.0
+    logit_bias: Biases | None = None
+    regex: GrammarText | None = None
+    ebnf: GrammarText | None = None
     rid: Id | None = None
 
 
@@ -70,6 +81,7 @@ class ChatRequest(OpenAIRequest, ChatCompletionRequest):
     temperature: Temperature = 0.7
     max_tokens: Length | None = None
     max_completion_tokens: Length | None = None
+    top_logprobs: Alternatives | None = None
 
 
 class TextRequest(OpenAIRequest, CompletionRequest):
@@ -77,6 +89,8 @@ class TextRequest(OpenAIRequest, CompletionRequest):
 
     temperature: Temperature = 1.0
     max_tokens: Length | None = 16
+    logprobs: Alternatives | None = None
+    json_schema: GrammarText | None = None
 
 
 class SamplingBody(BaseModel):
@@ -84,14 +98,23 @@ class SamplingBody(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    max_new_tokens: Annotated[int | None, Field(ge=0)] = None
+    max_new_tokens: Minimum | None = None
+    min_new_tokens: Minimum = 0
     n: Choices = 1
     temperature: Temperature = 1.0
     top_p: TopP = 1.0
     top_k: TopK = -1
     min_p: MinP = 0.0
+    frequency_penalty: Penalty = 0.0
+    presence_penalty: Penalty = 0.0
+    repetition_penalty: RepetitionPenalty = 1.0
+    logit_bias: Biases | None = None
     stop: Stops | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: StopIds | None = None
+    json_schema: GrammarText | None = None
+    regex: GrammarText | None = None
+    ebnf: GrammarText | None = None
+    structural_tag: GrammarText | None = None
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
@@ -108,6 +131,9 @@ class GenerateBody(Routed):
         | None
     ) = None
     sampling_params: SamplingBody | list[SamplingBody] | None = None
+    return_logprob: bool | list[bool] | None = None
+    top_logprobs_num: Alternatives | list[Alternatives] | None = None
+    return_text_in_logprobs: bool = False
     stream: bool = False
     rid: Id | list[Id] | None = None
 
@@ -123,7 +149,8 @@ class GenerateBody(Routed):
     def _check_batch(self) -> GenerateBody:
         if (self.text is None) == (self.input_ids is None):
             raise ValueError("give one of text and input_ids")
-        for name, value in (("sampling_params", self.sampling_params), ("rid", self.rid)):
+        for name in ("sampling_params", "return_logprob", "top_logprobs_num", "rid"):
+            value = getattr(self, name)
             if isinstance(value, list) and len(value) != self.prompts:
                 raise ValueError(f"{name}: a list needs as many entries as there are prompts")
         if isinstance(self.sampling_params, list) and len({p.n for p in self.sampling_params}) > 1:

@@ -22,12 +22,25 @@ from tokenrouter.config import Config
 from tokenrouter.errors import RequestError, RoutingError
 from tokenrouter.frontend import names
 from tokenrouter.frontend.clients import DONE, EventStream, while_connected
+from tokenrouter.frontend.constraints import check_grammar, grammar_field
 from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.protocol import OpenAIRequest
 from tokenrouter.frontend.report import merge
 from tokenrouter.frontend.supported import check_fields
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.subserver.sglang_compat.serving import GenerateReqInput, TemplateManager
+
+CANNOT_WRITE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    NotImplementedError,
+    RecursionError,
+    TemplateError,
+)
+"""What templates and parsers raise about messages and tools that they do not understand."""
 
 
 class RoutedServing:
@@ -87,11 +100,10 @@ class RoutedServing:
 
     def _open(self, request: OpenAIRequest) -> Exchange:
         check_fields(request)
+        constrained = self._grammar_field(request)
         if message := self._validate_request(request):  # type: ignore[attr-defined]
             raise RequestError(f"{self.prompt_field}: {message}", self.prompt_field)
-        options = request.routing or names.RoutingOptions()
-        if options.seed is None:
-            options = options.model_copy(update={"seed": request.seed})
+        options = names.seeded(request.routing, request.seed)
         route = names.resolve(request.model, options, self._config)
         if request.model == names.DEFAULT:
             request.model = self._config.served_name
@@ -99,7 +111,19 @@ class RoutedServing:
         length_field = "max_tokens" if chosen is None else "max_completion_tokens"
         client_id = request.rid or f"{self.id_prefix}-{uuid.uuid4().hex}"
         choices = self._prompts(request) * request.n
-        return Exchange(route, self.prompt_field, length_field, client_id, request.seed, choices)
+        return Exchange(
+            route,
+            self.prompt_field,
+            length_field,
+            client_id,
+            request.seed,
+            choices,
+            grammar_field=constrained,
+        )
+
+    def _grammar_field(self, request: Any) -> str | None:
+        """The field that makes the output follow a grammar, if any."""
+        return grammar_field(request)
 
     def _prompts(self, request: Any) -> int:
         """How many prompts the request has."""
@@ -110,9 +134,10 @@ class RoutedServing:
         bare.rid = None  # the client's id is put into the answer, and used nowhere else
         try:
             work, _ = self._convert_to_internal_request(bare)  # type: ignore[attr-defined]
-        except (ValueError, TypeError, TemplateError) as error:
-            # The tokenizer or its template cannot write this prompt.
-            raise RequestError(f"{self.prompt_field}: {error}", self.prompt_field) from error
+        except CANNOT_WRITE as error:
+            # The tokenizer, its template or the parser of tools cannot write this prompt.
+            raise RequestError(f"{self.prompt_field}: {error!r}", self.prompt_field) from error
+        check_grammar(self._config, exchange.route, work.sampling_params, exchange.grammar_field)
         work.exchange = exchange
         return work
 

@@ -1,4 +1,4 @@
-"""What the API allows and this version does not serve: refused by name, never ignored."""
+"""What the API allows and is not served: refused by name and with the reason, never ignored."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pydantic import BaseModel
 
 from tokenrouter.errors import RequestError, UnsupportedError
 
+_Test = Callable[[Any], bool]
+
 
 def _off(value: Any) -> bool:
     return value is None or value is False
@@ -18,64 +20,61 @@ def _empty(value: Any) -> bool:
     return _off(value) or value in ([], {}, "")
 
 
-def _zero(value: Any) -> bool:
-    return value is None or value == 0
-
-
 def _one(value: Any) -> bool:
     return value is None or value == 1
 
 
 def _text(value: Any) -> bool:
-    return value is None or value == ["text"] or getattr(value, "type", None) == "text"
+    return value is None or value == ["text"]
 
 
-NOT_SERVED: Mapping[str, Callable[[Any], bool]] = {
-    "frequency_penalty": _zero,
-    "presence_penalty": _zero,
-    "repetition_penalty": _one,
-    "logit_bias": _empty,
-    "min_tokens": _zero,
-    "min_new_tokens": _zero,
-    "best_of": _one,
-    "suffix": _empty,
-    "logprobs": _off,
-    "top_logprobs": _zero,
-    "return_logprob": _off,
-    "logprob_start_len": lambda value: value in (None, -1),
-    "top_logprobs_num": _zero,
-    "token_ids_logprob": _empty,
-    "response_format": _text,
-    "json_schema": _off,
-    "regex": _off,
-    "ebnf": _off,
-    "structural_tag": _off,
-    "tools": _empty,
-    "tool_choice": lambda value: value in (None, "none", "auto"),
-    "functions": _empty,
-    "function_call": lambda value: value in (None, "none", "auto"),
-    "modalities": _text,
-    "audio": _off,
-    "image_data": _empty,
-    "audio_data": _empty,
-    "video_data": _empty,
-    "prediction": _off,
-    "web_search_options": _off,
-    "input_embeds": _off,
-    "session_params": _off,
-    "lora_path": _off,
-    "lora_id": _off,
-    "custom_logit_processor": _off,
-    "custom_params": _empty,
-    "stream_interval": _off,
-    "return_hidden_states": _off,
-    "bootstrap_host": _off,
-    "bootstrap_port": _off,
-    "bootstrap_room": _off,
-    "data_parallel_rank": _off,
-    "background": _off,
+def _output_only(value: Any) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return all(each is None or each == -1 for each in values)
+
+
+def _all_off(value: Any) -> bool:
+    values = value if isinstance(value, list) else [value]
+    return all(map(_off, values))
+
+
+_PROMPT = "log probabilities of prompts are not kept; those of the output are"
+_WRITTEN = "of each written token, the most probable alternatives are reported, by top_logprobs_num"
+_TEXT = "only text is served"
+_LORA = "adapters are not served: a request visits several models"
+_SESSION = "send the whole prompt again: what is known of it is found in the prefix caches"
+_OLD = "OpenAI has replaced it by tools and tool_choice"
+_DISAGGREGATED = "every model computes its own prefill"
+
+NOT_SERVED: Mapping[str, tuple[_Test, str]] = {
+    "best_of": (_one, "every sample is returned; ask for n of them"),
+    "suffix": (_empty, "models continue a prompt, and do not fill gaps"),
+    "logprob_start_len": (_output_only, _PROMPT),
+    "token_ids_logprob": (_all_off, _WRITTEN),
+    "functions": (_empty, _OLD),
+    "function_call": (lambda value: value in (None, "none", "auto"), _OLD),
+    "modalities": (_text, _TEXT),
+    "audio": (_off, _TEXT),
+    "image_data": (_empty, _TEXT),
+    "audio_data": (_empty, _TEXT),
+    "video_data": (_empty, _TEXT),
+    "input_embeds": (_off, "the models that share a request have no embeddings in common"),
+    "prediction": (_off, "predicted outputs are not served"),
+    "web_search_options": (_off, "the server has no access to the web"),
+    "session_params": (_empty, _SESSION),
+    "lora_path": (_all_off, _LORA),
+    "lora_id": (_all_off, _LORA),
+    "custom_logit_processor": (_all_off, "it is executable code, which is not taken from requests"),
+    "custom_params": (_empty, "they are for custom logit processors, which are not served"),
+    "stream_interval": (_off, "every output is streamed as soon as it is there"),
+    "return_hidden_states": (_all_off, "hidden states differ from model to model"),
+    "bootstrap_host": (_off, _DISAGGREGATED),
+    "bootstrap_port": (_off, _DISAGGREGATED),
+    "bootstrap_room": (_off, _DISAGGREGATED),
+    "data_parallel_rank": (_off, "every model is there once"),
+    "background": (_off, "answers are not kept for later"),
 }
-"""Field to a test for the values that ask for nothing."""
+"""Field to a test for the values that ask for nothing, and why others are refused."""
 
 NO_EFFECT = frozenset(
     {
@@ -86,15 +85,14 @@ NO_EFFECT = frozenset(
         "safety_identifier",
         "prompt_cache_key",
         "parallel_tool_calls",
-        "return_text_in_logprobs",
         "log_metrics",
     }
 )
-"""Fields that change nothing in an answer without the features above."""
+"""Fields that change nothing in an answer here, as in SGLang."""
 
 
 def check_fields(request: BaseModel, prefix: str = "") -> None:
-    """Refuse what ``request`` asks for and this version does not serve, and unknown fields.
+    """Refuse what ``request`` asks for and is not served, and unknown fields.
 
     Raises:
         UnsupportedError: the first such field.
@@ -102,11 +100,11 @@ def check_fields(request: BaseModel, prefix: str = "") -> None:
     """
     extra = request.model_extra or {}
     for name, value in request:
-        asks_nothing = NOT_SERVED.get(name)
-        if asks_nothing is None:
+        entry = NOT_SERVED.get(name)
+        if entry is None:
             if name in extra and name not in NO_EFFECT:
                 raise RequestError(f"{prefix}{name}: unknown field", prefix + name)
-        elif not asks_nothing(value):
-            raise UnsupportedError(
-                f"{prefix}{name}: not served by this version; leave it out", prefix + name
-            )
+            continue
+        asks_nothing, reason = entry
+        if not asks_nothing(value):
+            raise UnsupportedError(f"{prefix}{name}: not served: {reason}", prefix + name)

@@ -18,7 +18,7 @@ from tokenrouter.frontend.admission import Admission
 from tokenrouter.frontend.exchange import CURRENT, Exchange, Live
 from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.inspection import Inspector
-from tokenrouter.frontend.limits import UNASKED_TOKENS, Limits
+from tokenrouter.frontend.limits import UNASKED_TOKENS, Limits, check_minimum
 from tokenrouter.frontend.logprobs import Logprobs
 from tokenrouter.frontend.presence import Presence
 from tokenrouter.frontend.traffic import Traffic
@@ -253,6 +253,8 @@ class RoutedTokenizerManager(TokenizerManager):
         if asked is None:
             asked = room
         self._limits.check_length(route, len(input_ids), asked, exchange.length_field)
+        check_minimum(params.get("min_new_tokens") or 0, asked, exchange.minimum_field)
+        self._limits.check_bias(params.get("logit_bias") or {}, exchange.bias_field)
         # Not in place: the requests of a batch share their parameters.
         obj.sampling_params = {**params, "max_new_tokens": asked}
 
@@ -287,7 +289,7 @@ class RoutedTokenizerManager(TokenizerManager):
             await state.event.wait()
             state.event.clear()
             finish = state.finish  # more may come while the consumer has this chunk
-            if error := failure_of(finish):
+            if error := failure_of(finish, state.exchange.grammar_field):
                 _forgive_task()
                 raise error
             if state.stream or finish:

@@ -58,10 +58,19 @@ def _grammar_of(params: SamplingParams) -> Grammar | None:
     return None
 
 
-def failure_of(finish: dict[str, Any] | None) -> TokenRouterError | None:
-    """What a home says by ending a request with an HTTP status."""
+def failure_of(
+    finish: dict[str, Any] | None, grammar_field: str | None = None
+) -> TokenRouterError | None:
+    """What a home says by ending a request with an HTTP status.
+
+    ``grammar_field``: what asked for the grammar, which alone a member may find to be wrong.
+    """
     if not finish or finish.get("type") != "abort" or "status_code" not in finish:
         return None
     status = int(finish["status_code"])
-    kinds: dict[int, type[TokenRouterError]] = {400: RequestError, 503: MemberDeadError}
-    return kinds.get(status, RoutingError)(str(finish.get("message", "the request failed")))
+    message = str(finish.get("message", "the request failed"))
+    if status == 400:
+        return RequestError(
+            f"{grammar_field}: {message}" if grammar_field else message, grammar_field
+        )
+    return (MemberDeadError if status == 503 else RoutingError)(message)

@@ -16,6 +16,7 @@ prepare_sglang_import()
 
 from sglang.srt.entrypoints.openai.protocol import (  # noqa: E402
     ChatCompletionRequest,
+    ChoiceLogprobs,
     CompletionRequest,
     ModelCard,
     ModelList,
@@ -46,6 +47,7 @@ __all__ = [
     "TOP_K_ALL",
     "BatchTokenIDOut",
     "ChatCompletionRequest",
+    "ChoiceLogprobs",
     "CompletionRequest",
     "DetokenizerManager",
     "FunctionCallParser",
