@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.frontend.fakes import state_of
 from tokenrouter.frontend.inspection import Inspector
-from tokenrouter.ipc.messages import Control, Controlled, Inspect
+from tokenrouter.ipc.messages import DETOKENIZER, Control, Controlled, Inspect
 
 
 @dataclass
@@ -70,6 +70,11 @@ def test_nobody_waits_for_a_member_that_is_down() -> None:
         assert questions.asked[-1] == (1, 2)
         inspector.receive(state_of(2, 1))
         assert await question == [None, state_of(2, 1)]
+        question = asyncio.ensure_future(inspector.ask(30))
+        await asyncio.sleep(0)
+        inspector.lost(DETOKENIZER)
+        assert await question == [None, None]
+        assert await inspector.ask(30) == [None, None]
 
     asyncio.run(asyncio.wait_for(ask(), 10))
 

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.integration.deployments import TAU, demo
 from tests.integration.server import Server
 
 pytestmark = pytest.mark.timeout(120)
 
 FAIL_S = 2.0
 """From a death to the error of every request in flight."""
+HANG_S = 3.0
 LONG = {"max_new_tokens": 100_000, "temperature": 0, "ignore_eos": True}
 
 
 def timed(**options: Any) -> dict[str, Any]:
-    """Three timed members; ``random`` between the first two would need all three."""
+    """Two timed members."""
     models = [
         {"name": name, "engine": "timed", "step_ms": 3, "context_length": 200_000}
         for name in ("small", "large")
     ]
     return {
         "algorithm": "random", "router_threshold": 0.3, "models": models,
-        "hang_timeout_s": 3, "log_level": "info", **options,
+        "hang_timeout_s": HANG_S, "log_level": "info", **options,
     }  # fmt: skip
 
 
@@ -85,6 +89,21 @@ class InFlight:
 
     def close(self) -> None:
         self._pool.shutdown()
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def kill(server: Server, name: str, number: int = signal.SIGKILL) -> float:
@@ -143,3 +162,87 @@ def test_a_dead_member_fails_what_may_visit_it_and_returns(server: Server) -> No
     live.close()
     assert answer(server) == expected
     server.assert_clean()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("victim", ["small", "large", "detokenizer", "front-end"])
+def test_every_kind_of_process_returns(server: Server, victim: str, number: signal.Signals) -> None:
+    """Under load: requests end in time, and the same requests are answered afterwards."""
+    expected = answer(server)
+    live = InFlight(server, ["tokenrouter", "tokenrouter/small"])
+    concerned = [name for name in live.streams if victim != "large" or name == "tokenrouter"]
+    old = server.processes()[victim]
+    died = kill(server, victim, number)
+    limit_s = FAIL_S if number == signal.SIGKILL else FAIL_S + HANG_S + 1.0  # one beat
+    for name in concerned:
+        ended, last = live.streams[name].result(20)
+        assert ended - died < limit_s
+        ended, status = live.plain[name].result(20)
+        assert ended - died < limit_s
+        if victim != "front-end":
+            assert "503" in last or "died" in last, last
+            assert status == 503
+    wait_healthy(server)
+    assert server.processes()[victim] != old
+    assert answer(server) == expected
+    if victim == "large":
+        # Its own request had nothing to do with it, and goes on until its home dies.
+        assert not live.streams["tokenrouter/small"].done()
+        kill(server, "small")
+        assert live.plain["tokenrouter/small"].result(20)[1] == 503
+        wait_healthy(server)
+    live.close()
+    server.assert_clean()
+
+
+def test_a_death_with_nothing_in_flight_goes_unnoticed(server: Server) -> None:
+    for victim in ("large", "detokenizer"):
+        kill(server, victim)
+        wait_healthy(server)
+        answer(server)
+    server.assert_clean()
+
+
+def test_sigterm_finishes_what_is_there() -> None:
+    with Server(timed(drain_timeout_s=20)) as server:
+        body = {"text": "Add 1", "sampling_params": {**LONG, "max_new_tokens": 600}}
+        with ThreadPoolExecutor(1) as pool:
+            begun = pool.submit(server.generate, **body)
+            wait_until(lambda: any(state["requests"] for state in server.states()))
+            os.kill(server.processes()["supervisor"], signal.SIGTERM)
+            wait_until(lambda: server.client.get("/health").status_code == 503)
+            refused = server.client.post("/generate", json=body)
+            assert refused.status_code == 503
+            assert "stopping" in refused.json()["error"]["message"]
+            assert int(refused.headers["retry-after"]) > 0
+            assert len(begun.result(20)["output_ids"]) == 600
+        assert server.exit_status(10) == 0
+
+
+@pytest.mark.parametrize("victim", ["supervisor", "zygote"])
+def test_nothing_is_left_of_a_killed_deployment(victim: str) -> None:
+    shared = set(Path("/dev/shm").iterdir())
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        with Server(timed()) as server:
+            assert list(Path(folder).glob("tokenrouter-run-*/*.sock"))
+            processes = server.processes()
+            live = InFlight(server, ["tokenrouter"])
+            died = kill(server, victim)
+            assert live.streams["tokenrouter"].result(20)[0] - died < FAIL_S
+            assert server.exit_status(10) == (-signal.SIGKILL if victim == "supervisor" else 1)
+            wait_until(lambda: not any(map(alive, processes.values())))
+            wait_until(lambda: not list(Path(folder).glob("tokenrouter-run-*")))
+            live.close()
+    assert set(Path("/dev/shm").iterdir()) <= shared
+
+
+def test_the_demo_pair_is_back_in_five_seconds() -> None:
+    """Models with weights: forked from what is imported already."""
+    with Server(demo("entropy", TAU, (1, 1), log_level="info")) as server:
+        expected = answer(server)
+        for victim in ("large", "small"):
+            died = kill(server, victim)
+            assert wait_healthy(server) - died < 5.0
+            assert answer(server) == expected
+        server.assert_clean()

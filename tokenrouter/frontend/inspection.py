@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenrouter.frontend.fan_out import FanOut
-from tokenrouter.ipc.messages import Action, Control, Controlled, Inspect, MemberState
+from tokenrouter.ipc.messages import DETOKENIZER, Action, Control, Controlled, Inspect, MemberState
 
 HEALTH_TIMEOUT_S = 20.0
 """As SGLang's health check: a long step of a busy member is no failure."""
@@ -44,15 +44,16 @@ class Inspector:
         self._open: dict[int, _Question] = {}
         self._down: set[int] = set()
 
-    def lost(self, member: int) -> None:
-        """A member died: nobody waits for its answers."""
-        self._down.add(member)
+    def lost(self, process: int) -> None:
+        """A member died, or the detokenizer, which brings all answers: nobody waits for them."""
+        self._down.add(process)
         for question in self._open.values():
-            question.settle(member)
+            for member in range(self._members) if process == DETOKENIZER else (process,):
+                question.settle(member)
 
-    def returned(self, member: int) -> None:
-        """A member is back."""
-        self._down.discard(member)
+    def returned(self, process: int) -> None:
+        """A process is back."""
+        self._down.discard(process)
 
     async def ask(self, timeout_s: float) -> list[MemberState | None]:
         """The state of each member; None for one that is down or has not answered in time."""
@@ -83,7 +84,7 @@ class Inspector:
         timeout_s: float,
     ) -> dict[int, Answer]:
         ticket = next(self._tickets)
-        asked = set(members) - self._down
+        asked = set() if DETOKENIZER in self._down else set(members) - self._down
         question = self._open[ticket] = _Question(asked)
         try:
             for member in list(asked):

@@ -126,7 +126,7 @@ class RoutedTokenizerManager(TokenizerManager):
             self._inbox.forget(process)
         else:
             self._fan_out.lost(process)
-            self.inspector.lost(process)
+        self.inspector.lost(process)
         message = f"{self.presence.name(process)} died; the request may be retried"
         for rid, live in list(self.rid_to_state.items()):
             if process == DETOKENIZER or process in live.route.members:
@@ -139,8 +139,8 @@ class RoutedTokenizerManager(TokenizerManager):
             self._inbox.expect(up.process, up.generation)
         else:
             self._fan_out.returned(up)
-            self.inspector.returned(up.process)
             self._limits = Limits(self.presence.roster, self._names)
+        self.inspector.returned(up.process)
 
     async def drain(self) -> None:
         """Take no more requests; returns when the last one is answered."""
