@@ -164,8 +164,19 @@ def test_a_dead_member_fails_what_may_visit_it_and_returns(server: Server) -> No
     server.assert_clean()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("victim", ["small", "large", "detokenizer", "front-end"])
+@pytest.mark.parametrize(
+    ("victim", "number"),
+    [
+        ("small", signal.SIGKILL),
+        ("large", signal.SIGKILL),
+        ("detokenizer", signal.SIGKILL),
+        ("front-end", signal.SIGKILL),
+        ("large", signal.SIGSTOP),
+        pytest.param("small", signal.SIGSTOP, marks=pytest.mark.slow),
+        pytest.param("detokenizer", signal.SIGSTOP, marks=pytest.mark.slow),
+        pytest.param("front-end", signal.SIGSTOP, marks=pytest.mark.slow),
+    ],
+)
 def test_every_kind_of_process_returns(server: Server, victim: str, number: signal.Signals) -> None:
     """Under load: requests end in time, and the same requests are answered afterwards."""
     expected = answer(server)
