@@ -20,6 +20,7 @@ from tokenrouter.errors import RequestError
 from tokenrouter.frontend import http_errors
 from tokenrouter.frontend.access import Access
 from tokenrouter.frontend.exchange import Exchange, Live
+from tokenrouter.frontend.guard import ApiKey
 from tokenrouter.frontend.record import Record
 from tokenrouter.frontend.summary import summarise
 from tokenrouter.frontend.traffic import Traffic
@@ -68,6 +69,33 @@ def build(traffic: Traffic) -> FastAPI:
 
     app.add_middleware(Access, traffic, CONFIG)
     return app
+
+
+def test_a_refusal_before_routing_belongs_to_its_endpoint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = make_config(Path("model"), api_key="secret")
+    traffic = Traffic(config)
+    app = FastAPI()
+
+    @app.get("/fine")
+    async def fine() -> Response:
+        return Response("ok")
+
+    app.add_middleware(ApiKey, key="secret")
+    app.add_middleware(Access, traffic, config)
+
+    async def ask() -> None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            for path in ("/fine", "/fine/1"):
+                assert (await client.get(path)).status_code == 401
+
+    with caplog.at_level(logging.INFO, "tokenrouter.frontend.access"):
+        asyncio.run(ask())
+    assert traffic.http == {("GET", "/fine", 401): 1, ("GET", "other", 401): 1}
+    lines = [r for r in caplog.records if r.name == "tokenrouter.frontend.access"]
+    assert all("error=" in line.getMessage() for line in lines)
 
 
 Get = Callable[[str], tuple[Traffic, list[logging.LogRecord]]]

@@ -19,7 +19,7 @@ from tokenrouter.processes.logs import pairs, printable, with_fields
 
 QUIET = frozenset({"/health", "/health_generate", "/metrics", "/ping"})
 UNKNOWN = "other"
-"""The endpoint of requests that no route takes."""
+"""The endpoint of requests for which there is no route."""
 METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Access:
             self._note(scope, record)
 
     def _note(self, scope: Scope, record: Record) -> None:
-        path = getattr(scope.get("route"), "path", UNKNOWN)
+        path = _endpoint(scope)
         method = scope["method"] if scope["method"] in METHODS else UNKNOWN
         self._traffic.http[method, path, record.status] += 1
         if record.gone:
@@ -83,3 +83,12 @@ class Access:
             pairs(shown),
             extra=with_fields(fields),
         )
+
+
+def _endpoint(scope: Scope) -> str:
+    """The path of the route, also of a request that was refused before it was routed."""
+    if route := scope.get("route"):
+        path: str = route.path
+        return path
+    paths = {getattr(route, "path", UNKNOWN) for route in scope["app"].routes}
+    return scope["path"] if scope["path"] in paths else UNKNOWN
