@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 from pathlib import Path
@@ -13,8 +14,11 @@ from tokenrouter.errors import StartupError
 from tokenrouter.ipc.supervision import (
     MAX_BYTES,
     ChildLink,
+    Down,
     Hello,
     MemberReady,
+    Ping,
+    Pong,
     Ready,
     Roster,
     Serving,
@@ -65,8 +69,12 @@ def test_a_child_says_hello_and_waits_for_the_roster(tmp_path: Path) -> None:
         connection, _ = listener.accept()
         link.send(Ready())
         assert StreamDecoder().feed(connection.recv(4096)) == [Hello("small", os.getpid()), Ready()]
-        connection.sendall(encode(roster))
+        connection.sendall(encode(roster) + encode(Down(1)) + encode(Ping(9)))
         assert link.roster() == roster
+        assert select.select([link], [], [], 0)[0], "what came with the roster waits for a poller"
+        assert link.receive() == [Down(1)]
+        assert StreamDecoder().feed(connection.recv(4096)) == [Pong(9)]
+        assert link.receive() == []
         connection.close()
         with pytest.raises(StartupError, match="supervisor closed the link"):
             link.roster()

@@ -156,7 +156,6 @@ class ChildLink:
 
     def __init__(self, path: Path, name: str) -> None:
         self._decoder = MessageStream(msgspec.msgpack.Decoder(SupervisorMessage))
-        self._early: list[SupervisorMessage] = []
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(os.fspath(path))
         self.send(Hello(name, os.getpid()))
@@ -176,12 +175,18 @@ class ChildLink:
             StartupError: the supervisor went away first.
         """
         while True:
-            data = self._socket.recv(65536)
-            if not data:
-                raise StartupError("the supervisor closed the link before start-up finished")
-            self._early += self._decoder.feed(data)
-            if self._early and isinstance(roster := self._early.pop(0), Roster):
-                return roster
+            # No byte more than the roster: a poller would not see what was read with it.
+            header = self._read(4)
+            messages = self._decoder.feed(header)  # none yet, but a bad length is refused
+            messages += self._decoder.feed(self._read(struct.unpack("<I", header)[0]))
+            if messages and isinstance(messages[0], Roster):
+                return messages[0]
+
+    def _read(self, count: int) -> bytes:
+        data = self._socket.recv(count, socket.MSG_WAITALL)
+        if len(data) < count:
+            raise StartupError("the supervisor closed the link before start-up finished")
+        return data
 
     def receive(self) -> list[News]:
         """The news, without waiting. Pings are answered: whoever calls this is alive.
@@ -189,14 +194,13 @@ class ChildLink:
         Raises:
             ChannelError: the supervisor is gone.
         """
-        messages, self._early = self._early, []
         try:
             data = self._socket.recv(65536, socket.MSG_DONTWAIT)
             if not data:
                 raise ChannelError("the supervisor is gone")
-            messages += self._decoder.feed(data)
+            messages = self._decoder.feed(data)
         except BlockingIOError:
-            pass  # nothing new
+            return []
         except ConnectionError as error:
             raise ChannelError("the supervisor is gone") from error
         news: list[News] = []
