@@ -25,11 +25,13 @@ TRIO_EOS = (11, 22, 33)
 def build_trio(folder: Path) -> dict[str, Path]:
     """Three Llama models over the demo's vocabulary, smallest first."""
     return {
-        name: _llama(folder / name, *shape, seed=i) for i, (name, shape) in enumerate(TRIO.items())
+        name: build_llama(folder / name, *shape, seed=i)
+        for i, (name, shape) in enumerate(TRIO.items())
     }
 
 
-def _llama(folder: Path, width: int, layers: int, seed: int) -> Path:
+def build_llama(folder: Path, width: int, layers: int, seed: int) -> Path:
+    """A Llama model with random weights; ``seed`` also picks its end of sequence."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=320,

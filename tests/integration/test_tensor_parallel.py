@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.integration.deployments import GREEDY, TAU, cascade, demo, serve_all
+from tests.integration.models import build_llama
 from tests.integration.reference import Model, routed_loop
 from tests.integration.server import MEMBER_PROGRAM, Server
 from tests.integration.test_exactness import COUNT, assert_equal
@@ -151,3 +152,39 @@ def test_a_killed_rank_ends_a_server_that_is_to_stop(problems: list[list[int]]) 
         assert server.exit_status(timeout=20) == 1
         for name, pid in processes.items():
             assert not Path(f"/proc/{pid}").exists(), name
+
+
+@pytest.mark.slow
+def test_operators_actions_reach_every_rank(tmp_path: Path, texts: list[list[int]]) -> None:
+    """New weights on both ranks, a failed update on neither, a trace of each, an empty cache."""
+    old, new = (build_llama(tmp_path / name, 96, 2, seed) for seed, name in enumerate("ab"))
+    prompts = texts[:8]
+    answers = {
+        path: [routed_loop([Model(path)], prompt, COUNT, "single") for prompt in prompts]
+        for path in (old, new)
+    }
+    config = {
+        "algorithm": "single",
+        "models": [
+            {
+                "name": "big", "model_path": str(old), "dtype": "float32", "tp_size": 2,
+                "max_total_tokens": 8000,
+            }
+        ],
+    }  # fmt: skip
+    with Server(config) as server:
+
+        def post(path: str, **body: Any) -> Any:
+            return server.client.post(path, json=body)
+
+        assert_equal(serve_all(server, prompts, COUNT), answers[old], ("big",))
+        assert post("/update_weights_from_disk", model_path=str(tmp_path / "no")).status_code == 400
+        assert post("/flush_cache").status_code == 200
+        trace = post("/start_profile", output_dir=str(tmp_path / "trace"))
+        assert trace.status_code == 200, trace.text
+        assert_equal(serve_all(server, prompts, COUNT), answers[old], ("big",))
+        assert post("/stop_profile").status_code == 200
+        assert len(list((tmp_path / "trace").glob("*TP-[01]*"))) == 2
+        assert post("/update_weights_from_disk", model_path=str(new)).status_code == 200
+        assert_equal(serve_all(server, prompts, COUNT), answers[new], ("big",))
+        server.assert_clean()
