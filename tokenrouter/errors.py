@@ -13,7 +13,8 @@ TokenRouterError
 |-- MemberDeadError  503  a member died; the request may be retried
 |-- DrainingError    503  the server is stopping
 |-- EngineClosedError     an offline engine was shut down, or has ended
-|-- ChannelError          fatal for a member: a link is full, broken or out of order
+|-- ChannelError          fatal for a member: a link is broken or out of order
+|   `-- LinkFullError         fatal for the receiver, which has stopped reading
 `-- RankError             fatal for a member: its tensor-parallel ranks differ, or one is gone
 """
 
@@ -106,6 +107,10 @@ class EngineClosedError(TokenRouterError):
 
 class ChannelError(TokenRouterError):
     """A link between processes is full, broken, or lost a frame."""
+
+
+class LinkFullError(ChannelError):
+    """A receiver has stopped reading, for so long that its link is full."""
 
 
 class RankError(TokenRouterError):

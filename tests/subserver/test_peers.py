@@ -13,6 +13,7 @@ import zmq
 
 from tests.subserver.builders import make_submit
 from tokenrouter.errors import ChannelError
+from tokenrouter.ipc import channels
 from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import (
     DETOKENIZER,
@@ -36,6 +37,7 @@ from tokenrouter.ipc.supervision import (
     Pong,
     Roster,
     StreamDecoder,
+    Stuck,
     SupervisorMessage,
     Up,
     encode,
@@ -312,3 +314,20 @@ def test_without_a_supervisor_a_member_ends(world: World):
     world.supervisor.ends[0].close()
     with pytest.raises(ChannelError, match="supervisor is gone"):
         world.get(0)
+
+
+@pytest.mark.parametrize("world", [(0,)], indirect=True)
+def test_a_peer_that_has_stopped_reading_is_reported_and_nothing_waits_for_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "HIGH_WATER_MARK", 1)
+    world.supervisor.tell(0, Down(1), Up(1, 8, ROSTER.members[1], 1), Down(DETOKENIZER))
+    world.supervisor.tell(0, Up(DETOKENIZER, 9))
+    world.get(0, 4)
+    world.detokenizer.close()
+    for _ in range(20):
+        world.links[0].post(1, Close(1))
+        world.links[0].emit([output()])
+        world.links[0].flush()
+    heard = StreamDecoder().feed(world.supervisor.ends[0].recv(4096))[1:]
+    assert set(heard) == {Stuck(1, 8), Stuck(DETOKENIZER, 9)}

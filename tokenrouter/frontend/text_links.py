@@ -5,15 +5,19 @@ Used by `detokenizer.py`. While the front end is down, what is posted for it goe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import zmq
 
+from tokenrouter.errors import LinkFullError
 from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, Message
 from tokenrouter.ipc.ports import Ports
-from tokenrouter.ipc.supervision import ChildLink, Down, News, Roster, Up
+from tokenrouter.ipc.supervision import ChildLink, Down, News, Roster, Stuck, Up
 from tokenrouter.ipc.waiting import Waiter
+
+logger = logging.getLogger(__name__)
 
 
 class TextLinks:
@@ -49,9 +53,16 @@ class TextLinks:
             self._front_end.post(message)
 
     def flush(self) -> None:
-        """Send what was posted."""
-        if self._front_end:
+        """Send what was posted; if the front end has stopped reading, the supervisor sees to it."""
+        if self._front_end is None:
+            return
+        try:
             self._front_end.flush()
+        except LinkFullError as error:
+            logger.error("%s", error)
+            self._link.send(Stuck(FRONT_END, self._front_end.to_generation))
+            self._front_end.close()
+            self._front_end = None
 
     def close(self) -> None:
         """Close every socket."""

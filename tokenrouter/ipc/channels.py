@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import zmq
 
-from tokenrouter.errors import ChannelError
+from tokenrouter.errors import ChannelError, LinkFullError
 from tokenrouter.histogram import Histogram
 from tokenrouter.ipc.drops import Drops
 from tokenrouter.ipc.messages import PROTOCOL_VERSION, Frame, Head, Message
@@ -46,7 +46,8 @@ class Outbox:
         to_generation: int = 0,
     ) -> None:
         self.address = address
-        self._sender, self._generation, self._to_generation = sender, generation, to_generation
+        self.to_generation = to_generation
+        self._sender, self._generation = sender, generation
         self._sequence = 0
         self._messages: list[msgspec.Raw] = []
         self._encoder = msgspec.msgpack.Encoder()
@@ -77,13 +78,13 @@ class Outbox:
         """Send what was posted as one frame.
 
         Raises:
-            ChannelError: the receiver has stopped reading and the link is full (what was posted
-                waits for the next flush), or the frame is larger than a receiver takes (it is
-                dropped).
+            LinkFullError: the receiver has stopped reading; what was posted waits for the next
+                flush.
+            ChannelError: the frame is larger than a receiver takes; it is dropped.
         """
         if not self._messages:
             return
-        head = (PROTOCOL_VERSION, self._sender, self._generation, self._to_generation)
+        head = (PROTOCOL_VERSION, self._sender, self._generation, self.to_generation)
         data = self._encoder.encode(
             (*head, self._sequence, time.monotonic(), self._messages)
         )  # a `Frame`
@@ -95,7 +96,7 @@ class Outbox:
         try:
             self._socket.send(data, zmq.NOBLOCK)
         except zmq.Again:
-            raise ChannelError(
+            raise LinkFullError(
                 f"link to {self.address} is full ({HIGH_WATER_MARK} frames): receiver stopped"
             ) from None
         self._sequence += 1

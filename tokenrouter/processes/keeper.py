@@ -27,6 +27,7 @@ from tokenrouter.ipc.supervision import (
     Roster,
     Serving,
     StartupFailed,
+    Stuck,
     SupervisorMessage,
     Up,
 )
@@ -111,10 +112,18 @@ class Keeper:
                 self._reported(unit, name)
             case Serving():
                 self._returned(unit)
+            case Stuck(process, generation):
+                self._stuck(process, generation, name)
             case StartupFailed(reason):
                 unit.reason = unit.reason or f"{name}: {reason}"
             case Drained():
                 self.drained = True
+
+    def _stuck(self, process: int, generation: int, sender: str) -> None:
+        """What was said of an earlier generation is settled already."""
+        unit = self._units.get(process)
+        if unit and unit.joined and generation == self._roster.generation(process):
+            self._lost(unit, f"{unit.name} does not read what {sender} sends it")
 
     def _lost(self, unit: Unit, reason: str) -> None:
         """One of its processes is dead or as good as dead: so is the unit."""

@@ -5,10 +5,12 @@ While another process is down, its links are closed and what is posted for it go
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import zmq
 
+from tokenrouter.errors import LinkFullError
 from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import (
     DETOKENIZER,
@@ -21,8 +23,10 @@ from tokenrouter.ipc.messages import (
     Output,
 )
 from tokenrouter.ipc.ports import Ports
-from tokenrouter.ipc.supervision import ChildLink, Down, News, Roster, Up
+from tokenrouter.ipc.supervision import ChildLink, Down, News, Roster, Stuck, Up
 from tokenrouter.ipc.waiting import Waiter
+
+logger = logging.getLogger(__name__)
 
 
 class PeerLinks:
@@ -76,8 +80,9 @@ class PeerLinks:
 
     def flush(self) -> None:
         """Send one frame to each member that something was posted to."""
-        for outbox in self._outboxes.values():
-            outbox.flush()
+        for process in list(self._outboxes):
+            if process != DETOKENIZER:
+                self._flush(process)
 
     def wake(self) -> None:
         """End a `poll` that waits, or the next one, at once; from any thread."""
@@ -88,7 +93,7 @@ class PeerLinks:
         if outbox := self._outboxes.get(DETOKENIZER):
             for output in outputs:
                 outbox.post(output)
-            outbox.flush()
+            self._flush(DETOKENIZER)
 
     def dropped(self) -> dict[str, int]:
         """Frames that were not applied, by kind."""
@@ -115,6 +120,16 @@ class PeerLinks:
         peers = self._ports.members
         address = peers[process].peer if process >= 0 else self._ports.detokenizer
         return Outbox(self._context, address, self._member, self._generation, generation)
+
+    def _flush(self, process: int) -> None:
+        """Send; whoever has stopped reading counts as down, and the supervisor sees to it."""
+        outbox = self._outboxes[process]
+        try:
+            outbox.flush()
+        except LinkFullError as error:
+            logger.error("%s", error)
+            self._link.send(Stuck(process, outbox.to_generation))
+            self._outboxes.pop(process).close()
 
     def _readdress(self, news: News) -> None:
         """Forget a process that died; know it again when it is back."""
