@@ -45,6 +45,15 @@ class Contestant:
     model: str
     spins: bool
 
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """While it lasts, this one may run."""
+        if self.spins:
+            self.server.signal(signal.SIGCONT)
+        yield
+        if self.spins:
+            self.server.signal(signal.SIGSTOP)
+
 
 @contextmanager
 def contestants(folder: Path, threads: int) -> Iterator[list[Contestant]]:
@@ -83,13 +92,10 @@ def turn(
     Streamed: from the first token that anyone gets to the last. Else: from the requests to
     the answers.
     """
-    if each.spins:
-        each.server.signal(signal.SIGCONT)
-    before = each.server.cpu_seconds()
-    started, answers = ask_all(each.server.port, each.model, prompts, tokens, stream)
-    after = each.server.cpu_seconds()
-    if each.spins:
-        each.server.signal(signal.SIGSTOP)
+    with each.turn():
+        before = each.server.cpu_seconds()
+        started, answers = ask_all(each.server.port, each.model, prompts, tokens, stream)
+        after = each.server.cpu_seconds()
     if stream:
         started = min(answer.first for answer in answers)
     seconds = max(answer.last for answer in answers) - started
