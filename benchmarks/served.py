@@ -118,9 +118,11 @@ def stock(model: Path, *arguments: str, **environment: str) -> Iterator[Server]:
 
 
 def _title(process: psutil.Process) -> str:
-    """What a process calls itself, without the server's name; else the program it runs."""
+    """What a process calls itself, without the server's name; else the module it runs."""
     words = process.cmdline() or [process.name()]
-    return words[0].strip().rpartition("::")[2] if "::" in words[0] else words[-1].strip()[-20:]
+    if "::" in words[0]:
+        return words[0].strip().rpartition("::")[2]
+    return words[words.index("-m") + 1].rpartition(".")[2] if "-m" in words else words[-1]
 
 
 def _free_port() -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from tests.subserver.sglang_compat.driver import Driver
 from tests.subserver.sglang_compat.tiny_models import TinyModel, build_model
@@ -56,8 +57,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     def build_one(path: Path, nccl_port: int | None = None, **entry: Any) -> SGLangEngine:
         # SGLang keeps its process groups in globals and wants them unset; with one rank per
         # group nobody talks through them, so several engines can live in one process.
-        parallel_state.destroy_distributed_environment()
-        for name in ("_TP", "_PP", "_MOE_EP", "_MOE_TP"):
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+        for name in ("_WORLD", "_TP", "_PP", "_MOE_EP", "_MOE_TP"):
             setattr(parallel_state, name, None)
         entry = {"name": "m", "model_path": path, "dtype": "float32"} | entry
         fixed = {"m": {"nccl": nccl_port}} if nccl_port else {}

@@ -6,6 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import psutil
@@ -23,6 +24,7 @@ from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.ports import MemberPorts
 from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
 from tokenrouter.subserver.sglang_compat.sglang_ports import sglang_ports
+from tokenrouter.subserver.sglang_compat.stand_ins import replaced
 
 CPU_VISITS = 512
 """Resident visits on a CPU unless ``max_running_requests`` says otherwise."""
@@ -66,7 +68,8 @@ def build_engine(
     if model.tp_size > 1:
         _prepare_ranks(model.tp_size, cores)
     device = arguments.base_gpu_id + rank * arguments.gpu_id_step
-    scheduler = Scheduler(arguments, sglang_ports(ports.nccl), device, rank, 0, 0, None)
+    with _one_group() if model.tp_size == 1 else nullcontext():
+        scheduler = Scheduler(arguments, sglang_ports(ports.nccl), device, rank, 0, 0, None)
     return SGLangEngine(scheduler, _serves_grammars(model))
 
 
@@ -85,6 +88,18 @@ def _prepare_ranks(count: int, cores: Sequence[int]) -> None:
         # That there is no NCCL is no error on a CPU.
         logging.getLogger(pynccl_wrapper.__name__).setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", "`torch.distributed.all_gather_into_tensor`")
+
+
+def _one_group() -> AbstractContextManager[None]:
+    """Let a lone rank's process groups, in which nobody talks, be one.
+
+    Each of the ten that SGLang makes would have a thread that wakes a hundred times a second.
+    """
+
+    def world(*args: Any, **options: Any) -> Any:
+        return torch.distributed.group.WORLD
+
+    return replaced(torch.distributed, "new_group", world)
 
 
 def _serves_grammars(model: ModelConfig) -> bool:
