@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import time
 from collections import Counter
@@ -10,12 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tests.integration.server import SETTLE_S, Server
 
-TITLE = "tokenrouter::"
-SUPERVISOR = "supervisor"
 RUNNING = "tokenrouter_num_requests_in_flight"
 BAD_WORDS = (" ERROR ", " CRITICAL ", "Traceback", "Warning")
 
@@ -31,17 +28,6 @@ def timed(*step_ms: float, **options: Any) -> dict[str, Any]:
 
 class Deployment(Server):
     """A `Server` whose processes can be counted, watched and harmed."""
-
-    def processes(self) -> dict[str, psutil.Process]:
-        """Every process, by name."""
-        supervisor = psutil.Process(self._process.pid)
-        found = {SUPERVISOR: supervisor}
-        for process in supervisor.children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                title = " ".join(process.cmdline()).strip()
-                if title.startswith(TITLE):
-                    found[title.removeprefix(TITLE)] = process
-        return found
 
     def resources(self) -> dict[str, dict[str, Counter[str]]]:
         """Descriptors (by kind) and threads (by name) of each process, once they rest."""
@@ -65,20 +51,40 @@ class Deployment(Server):
         (line,) = (line for line in text.splitlines() if line.startswith(RUNNING))
         return int(float(line.split()[-1]))
 
+    def assert_settled(self) -> None:
+        """As `assert_clean`, where processes have died: frames of the dead may have come."""
+        deadline = time.monotonic() + SETTLE_S
+        while used := [
+            state
+            for state in self.states()
+            if state["visits"] or state["requests"] or state["live"]
+            or state["free_tokens"] != state["pool_tokens"]
+        ]:  # fmt: skip
+            assert time.monotonic() < deadline, f"still in use: {used}"
+            time.sleep(0.1)
+        assert self.running() == 0
+        for state in self.states():
+            assert state["expired_waits"] == 0, state
+            assert set(state["dropped"]) <= {"stale"}, state
+
+    def private_bytes(self) -> dict[str, int]:
+        """Memory that each process has to itself."""
+        return {name: _private_bytes(pid) for name, pid in self.processes().items()}
+
+    def hurt(self, name: str, number: int) -> None:
+        """Send a signal to one process."""
+        os.kill(self.processes()[name], number)
+
     def errors(self) -> list[str]:
         """What was logged that should not happen."""
         lines = self.log.read_text().splitlines()
         return [line for line in lines if any(word in line for word in BAD_WORDS)]
 
-    def private_bytes(self) -> dict[str, int]:
-        """Memory that each process has to itself."""
-        return {name: process.memory_full_info().uss for name, process in self.processes().items()}
 
-
-def _resources(processes: Mapping[str, psutil.Process]) -> dict[str, dict[str, Counter[str]]]:
+def _resources(pids: Mapping[str, int]) -> dict[str, dict[str, Counter[str]]]:
     return {
-        name: {"descriptors": _descriptors(process.pid), "threads": _threads(process.pid)}
-        for name, process in processes.items()
+        name: {"descriptors": _descriptors(pid), "threads": _threads(pid)}
+        for name, pid in pids.items()
     }
 
 
@@ -94,3 +100,8 @@ def _threads(pid: int) -> Counter[str]:
     return Counter(
         (task / "comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir()
     )
+
+
+def _private_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Private_"))

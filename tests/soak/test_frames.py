@@ -37,7 +37,7 @@ def test_bad_frames_harm_nobody(tmp_path: Path) -> None:
         assert set(sockets) == {
             "supervisor", "tokenizer", "detokenizer", "a.input", "a.peer", "b.input", "b.peer"
         }  # fmt: skip
-        pids = {name: process.pid for name, process in server.processes().items()}
+        pids = server.processes()
         for name, path in sockets.items():  # the first has each log writer start its thread
             _attack(name, path, 1)
         before = server.resources()
@@ -59,7 +59,7 @@ def test_bad_frames_harm_nobody(tmp_path: Path) -> None:
             thread.join()
         assert not errors
         assert load.counts["exact"] > 20, load.counts
-        assert {name: process.pid for name, process in server.processes().items()} == pids
+        assert server.processes() == pids
         server.assert_resources(before)
         # All were counted (raw bytes may make frames, too), and the log tells of them in few lines.
         for state in server.states():

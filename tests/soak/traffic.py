@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import string
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,8 @@ import orjson
 from tests.soak.oracle import Oracle
 
 PATIENCE = aiohttp.ClientTimeout(total=90)
+EXCUSED = (aiohttp.ClientError, ConnectionError)
+"""What a client sees when the front end dies."""
 LETTERS = string.ascii_letters + string.digits + " .,"
 
 
@@ -27,9 +30,10 @@ LETTERS = string.ascii_letters + string.digits + " .,"
 class Load:
     """Many clients of one server for some time.
 
-    ``models``: what they ask for. ``counts``: what happened, by kind. ``retry`` says
-    which statuses are no mistake of the server at this moment (503 while a member is
-    away): such requests are counted and given up.
+    ``models``: what they ask for. ``counts``: what happened, by kind. ``faults``: processes
+    are being killed, so that a request may end with 503, or its connection; it is counted
+    and given up, and its client goes on. ``flying``: the requests that wait for an answer,
+    with the model they asked for.
     """
 
     url: str
@@ -37,12 +41,30 @@ class Load:
     models: Sequence[str]
     context_length: int
     tokens: tuple[int, int] = (1, 40)
-    retry: Callable[[int], bool] = lambda status: False
+    faults: bool = False
     counts: Counter[str] = field(default_factory=Counter)
+    flying: dict[int, str] = field(default_factory=dict)
+    _stop: float = 0.0
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @contextlib.contextmanager
+    def request(self, model: str) -> Iterator[None]:
+        """The time that one request is under way; it may end by a fault."""
+        number = next(self._numbers)
+        self.flying[number] = model
+        try:
+            yield
+        except EXCUSED as error:
+            if not self.faults:
+                raise
+            self.counts[type(error).__name__] += 1
+            self.counts["failed"] += 1
+        finally:
+            del self.flying[number]
 
     async def run(self, clients: int, seconds: float, seed: int) -> None:
         """Until the time is over and every client is done; the first mistake is raised."""
-        stop = asyncio.get_running_loop().time() + seconds
+        self._stop = asyncio.get_running_loop().time() + seconds
         connector = aiohttp.TCPConnector(limit=0)
         async with (
             aiohttp.ClientSession(self.url, connector=connector, timeout=PATIENCE) as session,
@@ -50,7 +72,20 @@ class Load:
         ):
             for number in range(clients):
                 client = Client(self, session, random.Random(f"{seed} {number}"))
-                group.create_task(client.run(stop))
+                group.create_task(client.run())
+
+    def stop(self) -> None:
+        """Let clients finish what they do, and begin nothing more."""
+        self._stop = 0.0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the time is over."""
+        return asyncio.get_running_loop().time() >= self._stop
+
+
+class StreamError(aiohttp.ClientError):
+    """An error arrived as the last event of a stream."""
 
 
 class Client:
@@ -75,14 +110,16 @@ class Client:
             self.look: 0.3,
         }
 
-    async def run(self, stop: float) -> None:
-        """Act until the time ``stop`` of the loop's clock."""
-        loop = asyncio.get_running_loop()
+    async def run(self) -> None:
+        """Act until the time is over."""
         await asyncio.sleep(self.rng.random())
-        while loop.time() < stop:
+        while not self.load.stopped:
             (action,) = self.rng.choices(list(self.actions), list(self.actions.values()))
+            failures = self.load.counts["failed"]
             await action()
             self.load.counts[action.__name__] += 1
+            if self.load.counts["failed"] > failures:
+                await asyncio.sleep(0.2)  # as somebody who tries again
 
     # Patient clients: every answer is compared.
 
@@ -102,7 +139,7 @@ class Client:
         async for event in self._stream("/generate", _native(model, prompt, count, stop)):
             ids += event["output_ids"]
             last = event
-        if last:
+        if last and last["meta_info"]["finish_reason"]:
             self._check_native({**last, "output_ids": ids}, model, prompt, count, stop)
 
     async def generate_batch(self) -> None:
@@ -126,10 +163,12 @@ class Client:
         model, prompt, count = self._draw()
         texts = [""]
         body = {"model": model, "prompt": prompt, "max_tokens": count}
+        finish = None
         async for event in self._stream("/v1/completions", body):
             for choice in event["choices"]:
                 texts[choice["index"]] += choice["text"]
-        if any(texts):
+                finish = choice["finish_reason"] or finish
+        if finish:
             self._check_choices(texts, model, prompt, count)
 
     async def chat(self) -> None:
@@ -142,17 +181,19 @@ class Client:
 
     async def chat_stream(self) -> None:
         model, content, count = self._draw_chat()
-        texts = [""]
+        texts, finish = [""], None
         body = {"model": model, "messages": content, "max_tokens": count}
         async for event in self._stream("/v1/chat/completions", body):
             for choice in event["choices"]:
                 texts[choice["index"]] += choice["delta"].get("content") or ""
-        if any(texts):
+                finish = choice["finish_reason"] or finish
+        if finish:
             self._check_choices(texts, model, self._chat_ids(content), count)
 
     async def look(self) -> None:
-        async with self.session.get("/get_server_info") as answer:
-            assert answer.status == 200 or self.load.retry(answer.status), answer.status
+        with self.load.request(""):
+            async with self.session.get("/get_server_info") as answer:
+                assert self._excused(answer.status) or answer.status == 200, answer.status
 
     # Clients that leave.
 
@@ -183,14 +224,14 @@ class Client:
         )
         await asyncio.sleep(self.rng.random() * 0.3)
         async with self.session.post("/abort_request", json={"rid": rid}) as answer:
-            assert answer.status == 200 or self.load.retry(answer.status), answer.status
+            assert self._excused(answer.status) or answer.status == 200, answer.status
         if (answered := await work) is not None:
             kind = answered["meta_info"]["finish_reason"]["type"]
             assert kind in ("abort", "length"), answered
 
     async def hang_up_half_way(self) -> None:
         host, _, port = self.load.url.removeprefix("http://").partition(":")
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError):  # it may be gone, and may not mind
             _, writer = await asyncio.open_connection(host, int(port))
             head = b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
             whole = head + b'{"text": "abc'
@@ -252,39 +293,50 @@ class Client:
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The answer; None if the server is excused."""
-        async with self.session.post(path, json=body) as answer:
-            content = orjson.loads(await answer.read())
-            if self._excused(answer.status):
-                return None
-            assert answer.status == 200, (path, body, content)
-            return content
+        with self.load.request(body["model"]):
+            async with self.session.post(path, json=body) as answer:
+                content = orjson.loads(await answer.read())
+                if self._excused(answer.status):
+                    return None
+                assert answer.status == 200, (path, body, content)
+                return content
+        return None
 
     async def _stream(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[Any]:
-        async with self.session.post(path, json={**body, "stream": True}) as answer:
-            if self._excused(answer.status):
-                return
-            assert answer.status == 200, (path, body, await answer.read())
-            async for line in answer.content:
-                data = line.removeprefix(b"data: ").strip()
-                if data == b"[DONE]":
+        with self.load.request(body["model"]):
+            async with self.session.post(path, json={**body, "stream": True}) as answer:
+                if self._excused(answer.status):
                     return
-                if data:
-                    yield orjson.loads(data)
-            raise AssertionError(f"a stream without its end: {path} {body}")
+                assert answer.status == 200, (path, body, await answer.read())
+                async for line in answer.content:
+                    data = line.removeprefix(b"data: ").strip()
+                    if data == b"[DONE]":
+                        return
+                    if not data:
+                        continue
+                    event = orjson.loads(data)
+                    if "error" in event:
+                        raise StreamError(event)
+                    yield event
+                raise aiohttp.ClientPayloadError(f"a stream without its end: {path} {body}")
 
     def _excused(self, status: int) -> bool:
-        if excused := self.load.retry(status):
-            self.load.counts[f"status {status}"] += 1
+        """Whether this is what a request gets that a fault has hit."""
+        excused = self.load.faults and status == 503
+        if excused:
+            self.load.counts["status 503"] += 1
+            self.load.counts["failed"] += 1
         return excused
 
     async def _refused(self, path: str, body: Any, status: int) -> None:
         data = body if isinstance(body, bytes) else orjson.dumps(body)
         headers = {"Content-Type": "application/json"}
-        async with self.session.post(path, data=data, headers=headers) as answer:
-            content = orjson.loads(await answer.read())
-            if not self._excused(answer.status):
-                assert answer.status == status, (path, data[:300], content)
-                assert content["error"]["message"], content
+        with self.load.request(""):
+            async with self.session.post(path, data=data, headers=headers) as answer:
+                content = orjson.loads(await answer.read())
+                if not self._excused(answer.status):
+                    assert answer.status == status, (path, data[:300], content)
+                    assert content["error"]["message"], content
 
 
 BAD_BODIES: Sequence[tuple[str, Any, int]] = (
