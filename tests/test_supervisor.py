@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -284,6 +285,26 @@ def test_without_shared_imports_every_child_makes_its_own(
     assert serve(config, stop_self, programs()) == 0
     with pytest.raises(StartupError, match=r"^(small|large|front-end|detokenizer): ImportError"):
         serve(config, stop_self, programs(prepare="broken_import"))
+
+
+def test_members_that_share_a_gpu_load_one_after_the_other(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "uses_gpu", lambda config: True)
+    with pytest.raises(StartupError, match="large: out of turn"):
+        serve(config, stop_self, programs(member="in_turn"))
+    monkeypatch.setattr(plan, "member_waves", lambda config: [0, 1])
+    shutil.rmtree(str(config.socket_dir), ignore_errors=True)
+    assert serve(config, stop_self, programs(member="in_turn")) == 0
+
+
+def test_a_stop_before_the_last_wave(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "uses_gpu", lambda config: True)
+    monkeypatch.setattr(plan, "member_waves", lambda config: [0, 1])
+    begin = time.monotonic()
+    with pytest.raises(StartupError, match="still waiting for front-end, large"):
+        serve(config, stop_self, programs(front_end="slow"), start_limit_s=1.5)
+    assert time.monotonic() - begin < 5  # it does not wait for the end of what never began
 
 
 def news_of(config: Config, name: str) -> list[list[str]]:

@@ -80,7 +80,7 @@ def _start(
     """From the zygote's start to the first answer; None if a signal asked to stop first."""
     begin = time.monotonic()
     deadline = begin + start_limit_s
-    startup = Startup(family.names)
+    startup = Startup(launch.children)
     if not _wait(family, startup, lambda: not startup.waiting, deadline):
         return None
     members = roster.build(config, startup.members)
@@ -107,6 +107,8 @@ def _wait(family: Family, startup: Startup, reached: Callable[[], bool], deadlin
             raise StartupError(f"start-up takes too long; still waiting for {missing}")
         for event in family.poll(left):
             startup.take(event)
+        if due := startup.due():
+            family.start(due)
         if failure := startup.failure or family.failure:
             raise StartupError(failure)
         if family.stops:

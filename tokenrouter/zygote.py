@@ -135,7 +135,8 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for spec in self._launch.children:
-            self._fork(spec)
+            if spec.wave == 0:
+                self._fork(spec)
         with selectors.DefaultSelector() as selector:
             selector.register(self._channel, selectors.EVENT_READ)
             selector.register(self._wake, selectors.EVENT_READ)

@@ -208,6 +208,7 @@ def test_however_a_program_ends_nothing_is_left(way: str, status: int) -> None:
         ended, family, said = run_script(way, Path(folder))
         assert ended == status, said
         assert ("of the program" in said) == (way == "raise")
+        assert "WARNING" not in said  # a start and an end are no reason for a log line
         _, alive = psutil.wait_procs(family, timeout=10)
         assert not alive
         deadline = time.monotonic() + 5

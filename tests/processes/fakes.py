@@ -64,6 +64,18 @@ def member(config: Config, ports: Ports, index: int, cores: Sequence[int], link:
     serve(link, ports, config.names[index])
 
 
+def in_turn(
+    config: Config, ports: Ports, index: int, cores: Sequence[int], link: ChildLink
+) -> None:
+    """Members that must not load at the same time: each takes a moment, in which none may begin."""
+    marks = [ports.directory / f"{name}.loaded" for name in config.names]
+    if [mark.exists() for mark in marks[: index + 1]] != [True] * index + [False]:
+        raise StartupError("out of turn")
+    time.sleep(0.2)
+    marks[index].touch()
+    member(config, ports, index, cores, link)
+
+
 def front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     """Serve nothing, at the configured port."""
     _leave_pid(ports, "front-end")

@@ -111,3 +111,16 @@ def test_imports_are_shared_unless_a_gpu_computes(
     assert not any(child.cores for child in launch.children)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert not uses_gpu(config)
+
+
+def test_members_that_share_a_gpu_start_in_waves(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "m")
+    layouts: list[dict[str, Any]] = [
+        {"tp_size": 2},  # GPUs 0 and 1
+        {"base_gpu_id": 2},
+        {"base_gpu_id": 1},
+        {"device": "cpu"},
+        {"tp_size": 3},  # 0, 1 and 2
+    ]
+    entries = [{"name": f"m{i}", "model_path": folder, **each} for i, each in enumerate(layouts)]
+    assert planning.member_waves(configured(*entries, TIMED)) == [0, 0, 1, 0, 2, 0]

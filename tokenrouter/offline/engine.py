@@ -24,8 +24,8 @@ Sampling = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 OF_A_SERVER = ("host", "port", "api_key")
 """Fields without meaning here: nobody else can reach the engine."""
-DEFAULTS: Mapping[str, Any] = {"log_level": "warning", "drain_timeout_s": 0.0}
-"""Other than a server's: a program speaks for itself, and asks nothing more when it ends."""
+DEFAULTS: Mapping[str, Any] = {"log_level": "warning", "drain_timeout_s": 2.0}
+"""Other than a server's: a program speaks for itself, and hangs up before it ends its engine."""
 
 
 class Engine:

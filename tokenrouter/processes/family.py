@@ -89,7 +89,7 @@ class Family:
     """Starts what ``launch`` says, and tells what becomes of it.
 
     Attributes:
-        alive: children that run, or will be started.
+        alive: children that run, or are being started.
         failure: why nothing can go on (the zygote failed or died), in words.
         stops: stop signals that have arrived.
     """
@@ -98,7 +98,7 @@ class Family:
         self, launch: protocol.Launch, directory: SocketDirectory, signals: StopSignals
     ) -> None:
         self.names = {child.name for child in launch.children}
-        self.alive = set(self.names)
+        self.alive = {child.name for child in launch.children if child.wave == 0}
         self.failure: str | None = None
         self.stops = 0
         self._forked = False
@@ -141,7 +141,7 @@ class Family:
                 self._hang_up(link, "")
 
     def start(self, specs: tuple[protocol.ChildSpec, ...]) -> None:
-        """Have children forked again that are gone."""
+        """Have children forked: of a later wave, or again."""
         self.alive |= {spec.name for spec in specs}
         self._zygote.order(protocol.Start(specs))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tokenrouter.config import DETOKENIZER_NAME, FRONT_END_NAME, Config
 from tokenrouter.configuration.model_folder import weight_bytes
+from tokenrouter.configuration.parallel import devices
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.processes.cores import share
 from tokenrouter.processes.protocol import ChildSpec, Launch
@@ -33,9 +34,15 @@ def plan(config: Config, ports: Ports, programs: Programs) -> Launch:
     """Everything to start for ``config``: members first, as they take longest."""
     on_gpu = uses_gpu(config)
     cores = no_cores(config) if on_gpu else member_cores(config)
+    waves = member_waves(config) if on_gpu else [0] * len(config.models)
     members = (
         ChildSpec(
-            rank_name(name, rank), programs.follower if rank else programs.member, index, own, rank
+            rank_name(name, rank),
+            programs.follower if rank else programs.member,
+            index,
+            own,
+            rank,
+            waves[index],
         )
         for index, name in enumerate(config.names)
         for rank, own in enumerate(cores[index])
@@ -47,6 +54,25 @@ def plan(config: Config, ports: Ports, programs: Programs) -> Launch:
     return Launch(
         config.model_dump_json(), ports, (*members, *others), programs.prepare, shared=not on_gpu
     )
+
+
+def member_waves(config: Config) -> list[int]:
+    """When each member may load: after those before it that use one of its GPUs.
+
+    SGLang looks how much memory is free before and after it loads, and takes the difference for
+    its own.
+    """
+    gpus = [
+        set(devices(model))
+        if model.engine == "sglang" and model.sglang.get("device") != "cpu"
+        else set()
+        for model in config.models
+    ]
+    waves: list[int] = []
+    for index, own in enumerate(gpus):
+        before = [waves[other] for other in range(index) if gpus[other] & own]
+        waves.append(max(before, default=-1) + 1)
+    return waves
 
 
 def uses_gpu(config: Config) -> bool:

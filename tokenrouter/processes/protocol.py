@@ -26,7 +26,7 @@ class ChildSpec(msgspec.Struct, frozen=True):
     together. A member's call is ``entry(config, ports, member, cores, link)``, with its index and
     its cores (empty: not pinned), that of another rank than the first
     ``entry(config, ports, member, rank, cores, link)``, and any other's
-    ``entry(config, ports, link)``.
+    ``entry(config, ports, link)``. Those of a ``wave`` start when all of earlier ones are ready.
     """
 
     name: str
@@ -34,10 +34,11 @@ class ChildSpec(msgspec.Struct, frozen=True):
     member: int | None = None
     cores: tuple[int, ...] = ()
     rank: int = 0
+    wave: int = 0
 
 
 class Launch(msgspec.Struct, frozen=True, tag="launch"):
-    """Fork ``children``. ``config`` is a `Config` as JSON.
+    """Fork the first wave of ``children``. ``config`` is a `Config` as JSON.
 
     ``prepare`` ("module:function", called with the configuration) imports what children
     need: once and before the fork if ``shared``, together with their entries; else in
@@ -52,7 +53,7 @@ class Launch(msgspec.Struct, frozen=True, tag="launch"):
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """Fork ``children`` again, each of which has exited."""
+    """Fork ``children``: those of a later wave, or again some that have exited."""
 
     children: tuple[ChildSpec, ...]
 

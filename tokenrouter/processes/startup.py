@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from tokenrouter.ipc.supervision import MemberReady, Ready, Serving, StartupFailed
 from tokenrouter.processes.family import Event, Gone, Imported, Said
+from tokenrouter.processes.protocol import ChildSpec
 from tokenrouter.processes.summary import Phases
 
 
@@ -20,8 +21,9 @@ class Startup:
         failure: the first thing that went wrong, in words.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.waiting = set(names)
+    def __init__(self, children: Sequence[ChildSpec]) -> None:
+        self._later = [child for child in children if child.wave > 0]
+        self.waiting = {child.name for child in children}
         self.members: dict[int, MemberReady] = {}
         self.phases = Phases()
         self.url: str | None = None
@@ -43,6 +45,16 @@ class Startup:
                 self._fail(f"{name}: {reason}")
             case Gone(name, how):
                 self._fail(f"{name} died ({how}); its log says more")
+
+    def due(self) -> tuple[ChildSpec, ...]:
+        """The next wave of children, to be started now, if all earlier ones are ready."""
+        later = {child.name for child in self._later}
+        if not later or self.waiting - later:
+            return ()
+        wave = min(child.wave for child in self._later)
+        due = tuple(child for child in self._later if child.wave == wave)
+        self._later = [child for child in self._later if child.wave != wave]
+        return due
 
     def _ready(self, name: str) -> None:
         self.waiting.discard(name)

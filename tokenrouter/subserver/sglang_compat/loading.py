@@ -23,6 +23,7 @@ from tokenrouter.configuration.preflight import check_rank_port
 from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.ports import MemberPorts
 from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
+from tokenrouter.subserver.sglang_compat.gpu_memory import count_fractions_of_whole_gpus
 from tokenrouter.subserver.sglang_compat.sglang_ports import sglang_ports
 from tokenrouter.subserver.sglang_compat.stand_ins import replaced
 
@@ -67,6 +68,8 @@ def build_engine(
         check_rank_port(model.name, ports.nccl)
     if model.tp_size > 1:
         _prepare_ranks(model.tp_size, cores)
+    if arguments.device == "cuda" and model.sglang.get("mem_fraction_static") is not None:
+        count_fractions_of_whole_gpus()
     device = arguments.base_gpu_id + rank * arguments.gpu_id_step
     with _one_group() if model.tp_size == 1 else nullcontext():
         scheduler = Scheduler(arguments, sglang_ports(ports.nccl), device, rank, 0, 0, None)
