@@ -163,6 +163,7 @@ def crashing(
         member(config, ports, index, cores, link)
     link.send(ready(index))
     link.roster()
+    Waiter([], link).wait(None)  # the first ping: the start is over
     raise StartupError("ran into the same again")
 
 
