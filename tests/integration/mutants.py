@@ -105,6 +105,22 @@ def _follow(
     run_follower(config, ports, index, rank, cores, link)
 
 
+def forgotten_penalty(*arguments: Any) -> None:
+    """Penalties of member 0 miss a token once in a while."""
+    from tokenrouter.subserver.sglang_compat.penalties import Penalties
+
+    real, calls = Penalties._count, 0
+
+    def count(self: Penalties, tokens: Sequence[int], change: int) -> None:
+        nonlocal calls
+        calls += 1
+        real(self, tokens[calls % EVERY == 0 :], change)
+
+    if arguments[2] == 0:
+        Penalties._count = count  # type: ignore[method-assign]
+    run_member(*arguments)
+
+
 def _run(
     corrupt: Callable[[Any, Step, Sequence[Work], Any], StepBatch],
     config: Config,

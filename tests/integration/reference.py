@@ -7,7 +7,7 @@ comparison is honest only where no float noise could have decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from tests.plain_sampling import adjusted
+from tokenrouter.ipc.messages import Sampling
 from tokenrouter.schedulers.base import Request, Step
 from tokenrouter.schedulers.registry import create
 
@@ -33,6 +35,8 @@ class Answer:
     tokens: list[int] = field(default_factory=list)
     writers: list[int] = field(default_factory=list)
     hand_overs: int = 0
+    logprobs: list[torch.Tensor] = field(default_factory=list)
+    """Of every id, where each token was written."""
     gap: float = float("inf")
     distance: float = float("inf")
 
@@ -84,8 +88,14 @@ def routed_loop(
     seed: int = 0,
     home: int = 0,
     finished: Finished = lambda output: False,
+    sampling: Sampling | None = None,
+    eos_ids: Collection[int] = (),
 ) -> Answer:
-    """``count`` tokens after ``prompt``, fewer if ``finished`` says so after one of them."""
+    """``count`` tokens after ``prompt``, fewer if ``finished`` says so after one of them.
+
+    ``sampling``: rules that change the logits (signals are of the raw ones); ``eos_ids``: of
+    all members.
+    """
     scheduler = create(algorithm, [str(i) for i in range(len(models))], router_threshold)
     contexts = [model.begin() for model in models]
     tokens = list(prompt)
@@ -98,6 +108,8 @@ def routed_loop(
             "entropy": float(torch.special.entr(probabilities).sum()),
             "top_probability": float(probabilities.max()),
         }
+        if sampling is not None:
+            logits = adjusted(logits, sampling, prompt, answer.tokens, eos_ids)
         best = logits.topk(2)
         answer.gap = min(answer.gap, float(best.values[0] - best.values[1]))
         for signal in scheduler.signals(member):
@@ -109,6 +121,7 @@ def routed_loop(
             tokens.append(token)
             answer.tokens.append(token)
             answer.writers.append(member)
+            answer.logprobs.append(torch.log_softmax(logits, dim=-1))
         if decision.keep and (len(answer.tokens) == count or finished(answer.tokens)):
             break
         answer.hand_overs += decision.to != member

@@ -9,7 +9,8 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import httpx
@@ -22,8 +23,8 @@ from tokenrouter.demo.task import problems as draw_problems
 START_S = 110.0
 
 
-@pytest.fixture
-def stock(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -33,7 +34,7 @@ def stock(tmp_path: Path) -> Iterator[str]:
         "--dtype", "float32", "--attention-backend", "torch_native", "--max-total-tokens", "20000",
         "--disable-overlap-schedule", "--skip-server-warmup", "--log-level", "warning",
     ]  # fmt: skip
-    log = tmp_path / "log"
+    log = tmp_path_factory.mktemp("stock") / "log"
     with log.open("wb") as output:
         server = subprocess.Popen(
             command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
@@ -79,3 +80,59 @@ def test_a_member_alone_equals_stock_sglang(demo_server: Server, stock: str) -> 
     assert routed == alone
     assert len({content for content, _, _ in alone}) == len(questions)
     demo_server.assert_clean()
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "frequency": {"frequency_penalty": 0.7},
+    "presence": {"presence_penalty": 1.1},
+    "bias": {"logit_bias": {"48": 2.0, "43": -3.0}},
+    "minimum": {"min_new_tokens": 40, "stop_token_ids": [32, 10]},
+    "regex": {"regex": "[a-f]{3}( [0-9]{2}){2,4}"},
+    "schema": {"json_schema": '{"enum": ["left", "right", 12, null]}'},
+}
+
+
+@pytest.mark.timeout(240)
+def test_rules_and_logprobs_of_a_member_alone_equal_stock_sglang(
+    demo_server: Server, stock: str
+) -> None:
+    questions = [each.question for each in islice(draw_problems("held_out", 9), len(RULES))]
+
+    def ask(url: str, rule: str, question: str) -> dict[str, Any]:
+        sampling = {"temperature": 0, "max_new_tokens": 60, **RULES[rule]}
+        body = {
+            "text": question,
+            "sampling_params": sampling,
+            "return_logprob": True,
+            # Stock SGLang cannot write down that an alternative is impossible.
+            "top_logprobs_num": 0 if rule in ("regex", "schema") else 3,
+            "return_text_in_logprobs": True,
+        }
+        if url == demo_server.url:
+            body["model"] = "demo/large"
+        answer = httpx.post(f"{url}/generate", json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+        content: dict[str, Any] = answer.json()
+        return content
+
+    with ThreadPoolExecutor(len(RULES)) as pool:
+        routed = list(pool.map(partial(ask, demo_server.url), RULES, questions))
+        alone = list(pool.map(partial(ask, stock), RULES, questions))
+    for rule, ours, theirs in zip(RULES, routed, alone, strict=True):
+        mine, its = ours["meta_info"], theirs["meta_info"]
+        assert ours["text"] == theirs["text"], rule
+        assert mine["finish_reason"] == its["finish_reason"], rule
+        assert entries(mine["output_token_logprobs"]) == entries(its["output_token_logprobs"]), rule
+        tops = zip(mine["output_top_logprobs"], its.get("output_top_logprobs", []), strict=True)
+        for top, stock_top in tops:
+            assert sorted(each[0] for each in top) == pytest.approx(
+                sorted(each[0] for each in stock_top), abs=1e-3
+            ), rule
+        assert set(mine) - {"routing", "llm_ratio"} >= set(its)
+    assert len({answer["text"] for answer in alone}) == len(RULES)
+    demo_server.assert_clean()
+
+
+def entries(logprobs: list[Any]) -> list[Any]:
+    return [(pytest.approx(value, abs=1e-3), token, text) for value, token, text in logprobs]

@@ -222,7 +222,7 @@ def test_a_row_without_a_token_fails_its_own_request_only():
     told = member.turn(*member.arrive(1), *member.arrive(2))
     assert told == [
         ("to", 2, Commit(1, 4, 4, [100])),
-        ("to", 2, Failed(2, "nothing may follow", 500)),
+        ("to", 2, Failed(2, "nothing may follow", 400)),
     ]
 
 

@@ -149,7 +149,7 @@ class Subserver:
             if not visit.control or visit.pending:
                 continue
             if row in batch.failed:
-                self._fail(visit.uid, visit.home, RoutingError(batch.failed[row]))
+                self._fail(visit.uid, visit.home, RequestError(batch.failed[row]))
                 continue
             signals = {each.name: columns[each.name][row] for each in visit.signals}
             self._route(
@@ -250,7 +250,7 @@ class Subserver:
             self._tell_home(visit.home, Blocked(uid))
         return not ready
 
-    def _fail(self, uid: int, home: int, error: RoutingError) -> None:
+    def _fail(self, uid: int, home: int, error: RoutingError | RequestError) -> None:
         self._events.append((home, Stepped(uid, (), False)))
         self._tell_home(home, Failed(uid, str(error), error.status))
 
