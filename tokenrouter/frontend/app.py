@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
 import tokenrouter
 from tokenrouter.config import Config
-from tokenrouter.frontend import http_errors
+from tokenrouter.frontend import answers, http_errors
 from tokenrouter.frontend.access import Access
+from tokenrouter.frontend.documentation import ACTS, GENERATES, READS, document, responses
 from tokenrouter.frontend.generate import Generate
 from tokenrouter.frontend.guard import ApiKey, BodyLimit
 from tokenrouter.frontend.information import Information
@@ -21,6 +23,8 @@ from tokenrouter.frontend.protocol import ChatRequest, GenerateBody, TextRequest
 from tokenrouter.frontend.text_tools import TextTools
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.subserver.sglang_compat.serving import TemplateManager
+
+Endpoint = Callable[..., Awaitable[Response]]
 
 
 def build_app(
@@ -59,33 +63,41 @@ def build_app(
         """SGLang's native endpoint, routed."""
         return await generate.respond(body, client)
 
-    routes: tuple[tuple[str, str, Callable[..., Awaitable[Response]]], ...] = (
-        ("POST", "/v1/chat/completions", chat_completions),
-        ("POST", "/invocations", chat_completions),
-        ("POST", "/v1/completions", completions),
-        ("POST PUT", "/generate", native_generate),
-        ("GET", "/v1/models", information.models),
-        ("GET", "/v1/models/{model:path}", information.model),
-        ("GET", "/health", information.health),
-        ("GET", "/ping", information.health),
-        ("GET", "/health_generate", information.health_generate),
-        ("GET", "/get_server_info", information.server_info),
-        ("GET", "/get_model_info", information.model_info),
-        ("GET", "/get_weight_version", information.weight_version),
-        ("GET", "/get_load", information.load),
-        ("GET", "/metrics", Metrics(config, manager).respond),
-        ("GET POST", "/flush_cache", operations.flush_cache),
-        ("GET POST", "/start_profile", operations.start_profile),
-        ("GET POST", "/stop_profile", operations.stop_profile),
-        ("POST", "/abort_request", operations.abort),
-        ("POST", "/update_weights_from_disk", operations.update_weights),
-        ("POST", "/update_weight_version", operations.update_weight_version),
-        ("POST", "/pause_generation", operations.pause),
-        ("POST", "/continue_generation", operations.resume),
-        ("POST", "/parse_function_call", tools.parse_function_call),
-        ("POST", "/separate_reasoning", tools.separate_reasoning),
+    routes: tuple[tuple[str, str, Endpoint, Any, tuple[int, ...]], ...] = (
+        ("POST", "/v1/chat/completions", chat_completions, answers.ChatAnswer, GENERATES),
+        ("POST", "/invocations", chat_completions, answers.ChatAnswer, GENERATES),
+        ("POST", "/v1/completions", completions, answers.TextAnswer, GENERATES),
+        ("POST PUT", "/generate", native_generate, answers.GenerateAnswer, GENERATES),
+        ("GET", "/v1/models", information.models, answers.Cards, READS),
+        ("GET", "/v1/models/{model:path}", information.model, answers.Card, (400, 404, *READS)),
+        ("GET", "/health", information.health, answers.Status, READS),
+        ("GET", "/ping", information.health, answers.Status, READS),
+        ("GET", "/health_generate", information.health_generate, answers.Status, READS),
+        ("GET", "/get_server_info", information.server_info, answers.Info, READS),
+        ("GET", "/get_model_info", information.model_info, answers.ModelInfo, READS),
+        ("GET", "/get_weight_version", information.weight_version, answers.WeightVersion, READS),
+        ("GET", "/get_load", information.load, answers.Loads, READS),
+        ("GET", "/metrics", Metrics(config, manager).respond, None, READS),
+        ("GET POST", "/flush_cache", operations.flush_cache, answers.Outcome, ACTS),
+        ("GET POST", "/start_profile", operations.start_profile, answers.Outcome, ACTS),
+        ("GET POST", "/stop_profile", operations.stop_profile, answers.Outcome, ACTS),
+        ("POST", "/abort_request", operations.abort, answers.Aborted, ACTS),
+        ("POST", "/update_weights_from_disk", operations.update_weights, answers.Outcome, ACTS),
+        ("POST", "/update_weight_version", operations.update_version, answers.Version, ACTS),
+        ("POST", "/pause_generation", operations.pause, answers.Status, ACTS),
+        ("POST", "/continue_generation", operations.resume, answers.Status, ACTS),
+        ("POST", "/parse_function_call", tools.parse_function_call, answers.Parsed, ACTS),
+        ("POST", "/separate_reasoning", tools.separate_reasoning, answers.Separated, ACTS),
     )
-    for methods, path, endpoint in routes:
+    for methods, path, endpoint, answer, errors in routes:
         for method in methods.split():
-            app.add_api_route(path, endpoint, methods=[method], operation_id=f"{method} {path}")
+            app.add_api_route(
+                path,
+                endpoint,
+                methods=[method],
+                operation_id=f"{method} {path}",
+                response_class=Response,
+                responses=responses(answer, errors, stream=errors is GENERATES),
+            )
+    document(app, config)
     return app

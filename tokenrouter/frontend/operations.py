@@ -54,7 +54,7 @@ class Operations:
             self._manager.server_args.weight_version = body.weight_version
         return answer
 
-    async def update_weight_version(self, body: VersionBody) -> Response:
+    async def update_version(self, body: VersionBody) -> Response:
         """Change the version that answers carry."""
         if body.abort_all_requests:
             self._manager.abort_all()

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tokenrouter.frontend.names import DEFAULT, RoutingOptions
+from tokenrouter.frontend.supported import NOT_SERVED
 from tokenrouter.frontend.values import (
     Alternatives,
     Biases,
@@ -25,14 +26,28 @@ from tokenrouter.frontend.values import (
     TopK,
     TopP,
 )
-from tokenrouter.subserver.sglang_compat.serving import ChatCompletionRequest, CompletionRequest
+from tokenrouter.subserver.sglang_compat.serving import (
+    ChatCompletionMessageParam,
+    ChatCompletionRequest,
+    CompletionRequest,
+)
+
+Texts = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
+Ids = Annotated[list[int], Field(min_length=1)] | Annotated[list[list[int]], Field(min_length=1)]
+
+
+def _as_served(schema: dict[str, Any]) -> None:
+    """Leave out of a JSON schema what would be refused."""
+    schema["additionalProperties"] = False
+    for name in NOT_SERVED:
+        schema.get("properties", {}).pop(name, None)
 
 
 class Routed(BaseModel):
     """What every request body has."""
 
     # Unknown fields are kept, for `supported.check_fields` to refuse them by name.
-    model_config = ConfigDict(extra="allow", protected_namespaces=())
+    model_config = ConfigDict(extra="allow", protected_namespaces=(), json_schema_extra=_as_served)
 
     model: str = DEFAULT
     routing: RoutingOptions | None = None
@@ -78,6 +93,7 @@ class OpenAIRequest(Routed):
 class ChatRequest(OpenAIRequest, ChatCompletionRequest):
     """Body of ``/v1/chat/completions``."""
 
+    messages: Annotated[list[ChatCompletionMessageParam], Field(min_length=1)]
     temperature: Temperature = 0.7
     max_tokens: Length | None = None
     max_completion_tokens: Length | None = None
@@ -87,6 +103,7 @@ class ChatRequest(OpenAIRequest, ChatCompletionRequest):
 class TextRequest(OpenAIRequest, CompletionRequest):
     """Body of ``/v1/completions``."""
 
+    prompt: Texts | Ids
     temperature: Temperature = 1.0
     max_tokens: Length | None = 16
     logprobs: Alternatives | None = None
@@ -96,7 +113,7 @@ class TextRequest(OpenAIRequest, CompletionRequest):
 class SamplingBody(BaseModel):
     """``sampling_params`` of ``/generate``."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", json_schema_extra=_as_served)
 
     max_new_tokens: Minimum | None = None
     min_new_tokens: Minimum = 0
@@ -125,11 +142,7 @@ class GenerateBody(Routed):
     """Body of ``/generate``, SGLang's native endpoint: one prompt, or a list of them."""
 
     text: str | Annotated[list[str], Field(min_length=1)] | None = None
-    input_ids: (
-        Annotated[list[int], Field(min_length=1)]
-        | Annotated[list[list[int]], Field(min_length=1)]
-        | None
-    ) = None
+    input_ids: Ids | None = None
     sampling_params: SamplingBody | list[SamplingBody] | None = None
     return_logprob: bool | list[bool] | None = None
     top_logprobs_num: Alternatives | list[Alternatives] | None = None

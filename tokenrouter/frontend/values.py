@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 MOST_CHOICES = 128
 """Largest ``n``, as OpenAI's."""
@@ -24,7 +24,11 @@ def _top_k(value: int) -> int:
 
 Temperature = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 TopP = Annotated[float, Field(gt=0, le=1)]
-TopK = Annotated[int, AfterValidator(_top_k)]
+TopK = Annotated[
+    int,
+    AfterValidator(_top_k),
+    WithJsonSchema({"type": "integer", "anyOf": [{"minimum": 1}, {"const": -1}]}),
+]
 MinP = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 RepetitionPenalty = Annotated[float, Field(gt=0, le=2)]

@@ -15,9 +15,12 @@ from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_impor
 prepare_sglang_import()
 
 from sglang.srt.entrypoints.openai.protocol import (  # noqa: E402
+    ChatCompletionMessageParam,
     ChatCompletionRequest,
+    ChatCompletionResponse,
     ChoiceLogprobs,
     CompletionRequest,
+    CompletionResponse,
     ModelCard,
     ModelList,
     Tool,
@@ -46,9 +49,12 @@ from tokenrouter.subserver.sglang_compat.sglang_ports import sglang_ports  # noq
 __all__ = [
     "TOP_K_ALL",
     "BatchTokenIDOut",
+    "ChatCompletionMessageParam",
     "ChatCompletionRequest",
+    "ChatCompletionResponse",
     "ChoiceLogprobs",
     "CompletionRequest",
+    "CompletionResponse",
     "DetokenizerManager",
     "FunctionCallParser",
     "GenerateReqInput",
