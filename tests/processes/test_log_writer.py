@@ -264,3 +264,25 @@ def test_a_wrong_log_call_and_a_long_line() -> None:
     assert lines[2].endswith("lone \\ud800 surrogate")
     assert len(lines[3]) < 65_536 and lines[3].endswith("y [...]")
     assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "waits"), [("log_writer.unblocked_stderr()", False), ("2", True)]
+)
+def test_a_crash_does_not_wait_for_a_stuck_reader(descriptor: str, waits: bool) -> None:
+    code = f"""
+    import faulthandler, signal
+    faulthandler.enable({descriptor})
+    report(seconds=flood(50))
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGSEGV)
+    """
+    process = start(code, stderr=subprocess.PIPE)
+    told(process)
+    if waits:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.5)
+        process.kill()
+    else:
+        assert process.wait(10) == -signal.SIGSEGV
+    process.communicate()

@@ -18,6 +18,7 @@ from tokenrouter.config import Config
 from tokenrouter.errors import ConfigError, TokenRouterError
 from tokenrouter.ipc.supervision import ChildLink, Roster, StartupFailed
 from tokenrouter.processes import kernel, logs
+from tokenrouter.processes.log_writer import unblocked_stderr
 from tokenrouter.processes.protocol import ChildSpec, Launch
 
 CLEAN_EXIT_S = 2
@@ -88,7 +89,7 @@ def _become(name: str, parent: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     kernel.die_with(parent)
     setproctitle(f"tokenrouter::{name}")
-    faulthandler.enable()
+    faulthandler.enable(unblocked_stderr())
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

@@ -56,7 +56,7 @@ class DirectHandler(LineHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._descriptor = _unblocked_stderr()
+        self._descriptor = unblocked_stderr()
         self._lost = self._told = 0
         self._torn = False
 
@@ -170,8 +170,11 @@ def _plain(message: str, *values: object) -> logging.LogRecord:
     return logging.LogRecord(__name__, logging.WARNING, "", 0, message, values, None)
 
 
-def _unblocked_stderr() -> int:
-    """Stderr; if it is a pipe, opened once more, so that only this descriptor never blocks."""
+def unblocked_stderr() -> int:
+    """A descriptor of stderr for those who may not wait.
+
+    If stderr is a pipe, it is opened once more, so that only this descriptor never blocks.
+    """
     if stat.S_ISFIFO(os.fstat(STDERR).st_mode):
         with contextlib.suppress(OSError):  # somebody else's, or nobody reads it
             return os.open(f"/proc/self/fd/{STDERR}", os.O_WRONLY | os.O_NONBLOCK)
