@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -188,3 +189,37 @@ def test_operators_actions_reach_every_rank(tmp_path: Path, texts: list[list[int
         assert post("/update_weights_from_disk", model_path=str(new)).status_code == 200
         assert_equal(serve_all(server, prompts, COUNT), answers[new], ("big",))
         server.assert_clean()
+
+
+@pytest.mark.slow
+def test_every_rule_of_sampling_gives_what_one_rank_gives(problems: list[list[int]]) -> None:
+    """Penalties, bias, seeds, grammars and logprobs are applied by the first rank alone."""
+    rules: list[dict[str, Any]] = [
+        {"frequency_penalty": 0.7, "repetition_penalty": 1.2, "logit_bias": {"32": -4.0}},
+        {"temperature": 1.0, "top_p": 0.9},
+        {"regex": "([0-9]{3} )+", "temperature": 0},
+        {"min_new_tokens": 20, "temperature": 0, "ignore_eos": False},
+    ]
+
+    def answers(config: dict[str, Any]) -> list[Any]:
+        def ask(i: int) -> Any:
+            sampling = {**GREEDY, "ignore_eos": True, "max_new_tokens": COUNT, **rules[i % 4]}
+            body = {"input_ids": problems[i], "return_logprob": True, "seed": i}
+            return server.generate(**body, sampling_params=sampling, routing={"token_models": True})
+
+        with Server(config) as server, ThreadPoolExecutor(16) as pool:
+            found = list(pool.map(ask, range(len(problems))))
+            server.assert_clean()
+        return found
+
+    one, two = answers(demo("entropy", TAU, (1, 3))), answers(ranked())
+    same = [a["output_ids"] == b["output_ids"] for a, b in zip(one, two, strict=True)]
+    assert sum(same) >= 0.8 * len(same), same  # float noise may decide a draw
+    for a, b, equal in zip(one, two, same, strict=True):
+        logprobs = [
+            [logprob for logprob, _, _ in answer["meta_info"]["output_token_logprobs"]]
+            for answer in (a, b)
+        ]
+        assert not equal or logprobs[0] == pytest.approx(logprobs[1], abs=1e-3)
+    for answer in two[2::4]:
+        assert re.fullmatch("([0-9]{3} )+[0-9]{0,3}", answer["text"]), answer["text"]
