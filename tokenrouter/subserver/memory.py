@@ -45,6 +45,8 @@ class Memory:
         leaders: list[Visit] = []
         reserved = 0
         for visit, n in sorted(work, key=lambda item: item[0].uid):
+            if not (visit.control or visit.eager):
+                continue  # it computed ahead of control, and an older one has just taken its place
             visit.follows = not visit.resident and self._engine.should_wait(visit, leaders)
             if visit.follows:
                 continue
