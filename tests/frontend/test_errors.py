@@ -211,6 +211,11 @@ def test_complaints_name_a_field_without_its_types() -> None:
     ]
     assert describe(errors) == ("stop: no string, or: no list", "stop")
     assert describe([{"loc": ("body",), "msg": "no object"}]) == ("no object", None)
+    unknown = {"type": "extra_forbidden", "loc": ("body", "routing", "threshold"), "msg": "Extra"}
+    assert describe([unknown]) == (
+        "routing.threshold: unknown field; did you mean 'router_threshold'?",
+        "routing.threshold",
+    )
 
 
 @pytest.mark.parametrize(

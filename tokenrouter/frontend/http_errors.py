@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from tokenrouter.configuration.sglang_args import nearest
 from tokenrouter.errors import (
     AuthenticationError,
     ConflictError,
@@ -22,6 +23,7 @@ from tokenrouter.errors import (
     UnknownModelError,
     UnsupportedError,
 )
+from tokenrouter.frontend.names import RoutingOptions
 from tokenrouter.frontend.record import note_failure
 from tokenrouter.frontend.unserved import reason_against
 
@@ -105,9 +107,15 @@ def describe(errors: Any) -> tuple[str, str | None]:
         return f"the body is not valid JSON: {errors[0]['ctx']['error']}", None
     fields = [_field(error["loc"]) for error in errors]
     first = fields[0]
-    reasons = [e["msg"] for e, field in zip(errors, fields, strict=True) if field == first]
+    reasons = [_reason(e) for e, field in zip(errors, fields, strict=True) if field == first]
     message = ", or: ".join(dict.fromkeys(reasons))
     return (f"{first}: {message}" if first else message), first or None
+
+
+def _reason(error: Mapping[str, Any]) -> str:
+    if error.get("type") == "extra_forbidden" and error["loc"][-2] == "routing":
+        return f"unknown field{nearest(str(error['loc'][-1]), RoutingOptions.model_fields)}"
+    return str(error["msg"])
 
 
 def _field(location: tuple[str | int, ...]) -> str:

@@ -24,8 +24,14 @@ Sampling = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 OF_A_SERVER = ("host", "port", "api_key")
 """Fields without meaning here: nobody else can reach the engine."""
-DEFAULTS: Mapping[str, Any] = {"log_level": "warning", "drain_timeout_s": 2.0}
-"""Other than a server's: a program speaks for itself, and hangs up before it ends its engine."""
+DEFAULTS: Mapping[str, Any] = {
+    "log_level": "warning",
+    "drain_timeout_s": 2.0,
+    "max_requests": 131_072,
+    "max_body_bytes": 1024**3,
+}
+"""Other than a server's: a program speaks for itself, hangs up before it ends its engine, and may
+ask for a whole data set at once."""
 
 
 class Engine:
