@@ -43,9 +43,7 @@ def load(folder: Path) -> Any:
         from tokenrouter.subserver.sglang_compat.loading import build_engine
 
         ports = choose_ports(Path(tempfile.mkdtemp()), ["m"], {})
-        return build_engine(
-            config.models[0], ports.members[0], ports.tokenizer, ports.detokenizer, [0], 1
-        )
+        return build_engine(config.models[0], ports.members[0], [0], 1)
 
 
 def prompts(count: int, vocabulary: int) -> list[list[int]]:
