@@ -32,32 +32,37 @@ def build_batch(
         TokenRouterError: the work feeds tokens that its visits do not have.
     """
     ids: list[int] = []
-    token_rows: list[int] = []
-    positions: list[int] = []
     rows: list[int] = []
+    starts: list[int] = []
+    counts: list[int] = []
     for visit, n in work:
-        start, row = visit.computed, visit.handle.row
+        start = visit.computed
         ids += visit.tokens[start : start + n]
-        token_rows += [row] * n
-        positions += range(start, start + n)
-        rows.append(row)
+        rows.append(visit.handle.row)
+        starts.append(start)
+        counts.append(n)
     if len(ids) != len(slots):
         raise TokenRouterError(f"{len(slots)} tokens to feed, and visits have {len(ids)} of them")
-    starts = [visit.computed for visit, _ in work]
-    counts = [n for _, n in work]
     lengths = [start + n for start, n in zip(starts, counts, strict=True)]
-    device_ids, device_token_rows, device_positions, device_rows, device_lengths = _to_device(
-        pool.device, ids, token_rows, positions, rows, lengths
-    )
-    pool.write((device_token_rows, device_positions), slots.to(torch.int32))
     decode = len(ids) == len(work)
+    columns = [ids, rows, lengths]
+    if decode:
+        columns.append(starts)
+    else:
+        fed = list(zip(rows, starts, counts, strict=True))
+        columns.append([start + i for _, start, n in fed for i in range(n)])
+        columns.append([row for row, _, n in fed for _ in range(n)])
+    host, device = _to_device(pool.device, columns)
+    device_ids, device_rows, device_lengths, device_positions = device[:4]
+    token_rows = device_rows if decode else device[4]
+    pool.write((token_rows, device_positions), slots.to(torch.int32))
     return ModelWorkerBatch(
         bid=0,
         forward_mode=ForwardMode.DECODE if decode else ForwardMode.EXTEND,
         input_ids=device_ids,
         req_pool_indices=device_rows,
         seq_lens=device_lengths,
-        seq_lens_cpu=torch.tensor(lengths, dtype=torch.int64),
+        seq_lens_cpu=host[2],
         seq_lens_sum=sum(lengths),
         orig_seq_lens=device_lengths.to(torch.int32),
         out_cache_loc=slots,
@@ -92,8 +97,10 @@ _UNUSED = dict.fromkeys(
 """Fields for features that are off: logprobs, data parallelism, encoders."""
 
 
-def _to_device(device: str, *columns: list[int]) -> list[torch.Tensor]:
-    """The columns as int64 tensors on ``device``, moved in one copy.
+def _to_device(
+    device: str, columns: Sequence[list[int]]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The columns as int64 tensors on the host and on ``device``, moved in one copy.
 
     Each starts at a multiple of 16 bytes: Triton compiles a kernel again for pointers
     aligned otherwise.
@@ -105,5 +112,9 @@ def _to_device(device: str, *columns: list[int]) -> list[torch.Tensor]:
         flat += column
         if len(column) % 2:
             flat.append(0)
-    moved = torch.tensor(flat, dtype=torch.int64).to(device, non_blocking=True)
-    return [moved[start:stop] for start, stop in bounds]
+    host = torch.tensor(flat, dtype=torch.int64)
+    here = [host[start:stop] for start, stop in bounds]
+    if device == "cpu":
+        return here, here
+    moved = host.to(device, non_blocking=True)
+    return here, [moved[start:stop] for start, stop in bounds]

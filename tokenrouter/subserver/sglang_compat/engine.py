@@ -133,7 +133,10 @@ class SGLangEngine:
         seeded = [(row, visit) for row, visit in asking if is_seeded(visit)]
         # What a row draws while it has tokens left to feed does not count, nor what SGLang draws
         # for one with a seed: the cheapest way.
-        draws = [visit.handle.draw if visit.pending == n else GREEDY for visit, n in work]
+        draws = [
+            visit.handle.draw if len(visit.tokens) - visit.computed == n else GREEDY
+            for visit, n in work
+        ]
         for row, _ in seeded:
             draws[row] = GREEDY
         sampling = row_sampling(tuple(draws), self.vocab_size, self._pools.rows.device)
