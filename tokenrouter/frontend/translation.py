@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenrouter.errors import MemberDeadError, RequestError, RoutingError, TokenRouterError
+from tokenrouter.errors import (
+    MemberDeadError,
+    OverloadedError,
+    RequestError,
+    RoutingError,
+    TokenRouterError,
+)
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
 
@@ -73,4 +79,5 @@ def failure_of(
         return RequestError(
             f"{grammar_field}: {message}" if grammar_field else message, grammar_field
         )
-    return (MemberDeadError if status == 503 else RoutingError)(message)
+    kinds: dict[int, type[TokenRouterError]] = {429: OverloadedError, 503: MemberDeadError}
+    return kinds.get(status, RoutingError)(message)
