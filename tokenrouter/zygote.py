@@ -21,6 +21,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 from setproctitle import setproctitle
 
 from tokenrouter.config import Config
@@ -182,6 +183,8 @@ class Zygote:
                 if order.names is None or name in order.names:
                     os.kill(pid, order.number)
         elif isinstance(order, Start):
+            if order.ports is not None:
+                self._launch = msgspec.structs.replace(self._launch, ports=order.ports)
             for spec in order.children:
                 self._fork(spec)
         elif isinstance(order, Probe):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.ipc.ports import choose_ports
+from tokenrouter.ipc.ports import choose_ports, renewed
 
 DIRECTORY = Path("/run/routes")
 NAMES = ("small", "medium", "large")
@@ -56,3 +56,12 @@ def test_what_cannot_be_an_address_is_refused(
     with pytest.raises(ConfigError) as error:
         choose_ports(DIRECTORY, NAMES, fixed)
     assert message in str(error.value)
+
+
+def test_another_start_gets_another_tcp_port_unless_it_is_fixed() -> None:
+    ports = choose_ports(Path("/x"), ["a", "b"], {})
+    again = renewed(ports, 1, {})
+    assert again.members[0] == ports.members[0]
+    assert again.members[1].nccl != ports.members[1].nccl
+    assert again.members[1].peer == ports.members[1].peer
+    assert renewed(ports, 1, {"nccl": ports.members[1].nccl}) == ports

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tests.processes.fakes import ready
 from tokenrouter.config import Config
 from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END
-from tokenrouter.ipc.ports import Ports
+from tokenrouter.ipc.ports import Ports, choose_ports
 from tokenrouter.ipc.supervision import (
     Down,
     Drain,
@@ -57,8 +58,9 @@ class Family:
     def tell(self, names: Iterable[str], *messages: SupervisorMessage) -> None:
         self.told += [(name, message) for name in names for message in messages]
 
-    def start(self, specs: Sequence[ChildSpec]) -> None:
+    def start(self, specs: Sequence[ChildSpec], ports: Ports) -> None:
         self.started += [spec.name for spec in specs]
+        self.ports = ports
 
     def signal(self, number: int, names: Iterable[str]) -> bool:
         assert number == signal.SIGKILL
@@ -82,7 +84,7 @@ class World:
             ChildSpec("front-end", "f"),
             ChildSpec("detokenizer", "d"),
         )
-        ports: Any = Ports
+        ports = choose_ports(Path("/x"), self.config.names, self.config.ports)
         launch = Launch("", ports, children, "", True)
         self.now = 100.0
         self.family = Family()

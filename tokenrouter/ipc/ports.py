@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -79,6 +79,18 @@ def choose_ports(
         detokenizer=_ipc(directory, "detokenizer"),
         members=tuple(members),
     )
+
+
+def renewed(ports: Ports, member: int, fixed: Mapping[str, str | int]) -> Ports:
+    """The ports for another start of ``member``: the TCP port of its ranks may be gone by now.
+
+    ``fixed``: what the user has chosen for it.
+    """
+    if "nccl" in fixed:
+        return ports
+    members = list(ports.members)
+    members[member] = replace(members[member], nccl=_free_tcp_ports(1)[0])
+    return replace(ports, members=tuple(members))
 
 
 def _fix(name: str, ports: MemberPorts, fixed: Mapping[str, str | int]) -> MemberPorts:

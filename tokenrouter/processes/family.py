@@ -18,6 +18,7 @@ from functools import partial
 
 from tokenrouter.errors import StartupError
 from tokenrouter.ipc.drops import Drops
+from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import (
     ChildMessage,
     Hello,
@@ -140,10 +141,10 @@ class Family:
             except OSError:
                 self._hang_up(link, "")
 
-    def start(self, specs: tuple[protocol.ChildSpec, ...]) -> None:
+    def start(self, specs: tuple[protocol.ChildSpec, ...], ports: Ports | None = None) -> None:
         """Have children forked: of a later wave, or again."""
         self.alive |= {spec.name for spec in specs}
-        self._zygote.order(protocol.Start(specs))
+        self._zygote.order(protocol.Start(specs, ports))
 
     def signal(self, number: int, names: Collection[str] | None = None) -> bool:
         """Have children (None: all) sent a signal; False if there is nobody to do it."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from tokenrouter.config import Config
 from tokenrouter.errors import StartupError
 from tokenrouter.ipc.messages import FRONT_END
+from tokenrouter.ipc.ports import renewed
 from tokenrouter.ipc.supervision import (
     Down,
     Drain,
@@ -62,6 +63,7 @@ class Keeper:
         self.failure: str | None = None
         self.drained = False
         self._config, self._family, self._roster, self._clock = config, family, roster, clock
+        self._ports = launch.ports
         self._start_limit_s = start_limit_s
         self._units = group(launch.children)
         self._unit_of = {name: unit for unit in self._units.values() for name in unit.names}
@@ -149,7 +151,13 @@ class Keeper:
         else:
             logger.error("%s; its requests fail, and it is started again", unit.reason)
             unit.started(now)
-            self._family.start(unit.specs)
+            self._start(unit)
+
+    def _start(self, unit: Unit) -> None:
+        if unit.process >= 0:
+            fixed = self._config.ports.get(self._config.names[unit.process], {})
+            self._ports = renewed(self._ports, unit.process, fixed)
+        self._family.start(unit.specs, self._ports)
 
     def _reported(self, unit: Unit, name: str) -> None:
         unit.waiting.discard(name)

@@ -53,9 +53,13 @@ class Launch(msgspec.Struct, frozen=True, tag="launch"):
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """Fork ``children``: those of a later wave, or again some that have exited."""
+    """Fork ``children``: those of a later wave, or again some that have exited.
+
+    ``ports``: where members listen from now on; None: where they did.
+    """
 
     children: tuple[ChildSpec, ...]
+    ports: Ports | None = None
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
