@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenrouter.configuration import model_folder, parallel, vocabulary
+from tokenrouter.configuration.deployment import UNIX_HOST
 from tokenrouter.configuration.validation import collecting
 from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.ports import choose_ports
@@ -55,7 +56,7 @@ def check_port(host: str, port: int) -> int:
     Raises:
         ConfigError: the address is taken, not allowed, or not of this machine.
     """
-    if host == "unix":
+    if host == UNIX_HOST:
         return port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
