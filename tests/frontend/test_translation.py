@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.frontend.fakes import TOKENIZER
-from tokenrouter.errors import MemberDeadError, OverloadedError, RequestError, RoutingError
-from tokenrouter.frontend.translation import failure_of, sampling_of
+from tokenrouter.frontend.translation import sampling_of
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
 
@@ -39,16 +38,3 @@ def test_who_asks_for_nothing_gets_the_defaults() -> None:
 @pytest.mark.parametrize("kind", ["json_schema", "regex", "ebnf", "structural_tag"])
 def test_every_kind_of_grammar(kind: Any) -> None:
     assert translate(**{kind: "text"}).grammar == Grammar(kind, "text")
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, RequestError), (429, OverloadedError), (500, RoutingError), (503, MemberDeadError),
-    ],
-)  # fmt: skip
-def test_a_failure_keeps_its_status(status: int, kind: type[Exception]) -> None:
-    error = failure_of({"type": "abort", "message": "why", "status_code": status}, None)
-    assert type(error) is kind
-    assert error.status == status
-    assert str(error) == "why"

@@ -1,13 +1,14 @@
 """Starts and stops a deployment for tests, and looks into its members.
 
-    python -m tests.integration.server CONFIG MEMBER_PROGRAM FOLLOWER_PROGRAM
+    python -m tests.integration.server CONFIG PROGRAMS
 
-runs one in the foreground, with other programs of members and of their further ranks than the
-real ones (see `mutants`).
+runs one in the foreground, with other programs than the real ones (see `mutants`); PROGRAMS
+are fields of `processes.plan.Programs` as JSON.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -36,14 +37,15 @@ class Server:
         config: Mapping[str, Any],
         member_program: str = MEMBER_PROGRAM,
         follower_program: str = FOLLOWER_PROGRAM,
+        **programs: str,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory()
         path = Path(self._folder.name) / "config.yaml"
         path.write_text(yaml.safe_dump({"port": 0, "log_level": "warning", **config}))
         self.log = Path(self._folder.name) / "log"
         self._command = [
-            sys.executable, "-m", "tests.integration.server", str(path), member_program,
-            follower_program,
+            sys.executable, "-m", "tests.integration.server", str(path),
+            json.dumps({"member": member_program, "follower": follower_program, **programs}),
         ]  # fmt: skip
 
     def __enter__(self) -> Server:
@@ -136,7 +138,7 @@ def main() -> None:
 
     config = load(Path(sys.argv[1]))
     logs.set_up("supervisor", config.log_level, config.log_format)
-    programs = Programs(member=sys.argv[2], follower=sys.argv[3])
+    programs = Programs(**json.loads(sys.argv[2]))
     sys.exit(serve(config, lambda url: print(url, flush=True), programs))
 
 

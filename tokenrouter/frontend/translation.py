@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenrouter.errors import (
-    MemberDeadError,
-    OverloadedError,
-    RequestError,
-    RoutingError,
-    TokenRouterError,
-)
+from tokenrouter.errors import MemberDeadError, RequestError, RoutingError, TokenRouterError
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
 
@@ -79,5 +73,4 @@ def failure_of(
         return RequestError(
             f"{grammar_field}: {message}" if grammar_field else message, grammar_field
         )
-    kinds: dict[int, type[TokenRouterError]] = {429: OverloadedError, 503: MemberDeadError}
-    return kinds.get(status, RoutingError)(message)
+    return (MemberDeadError if status == 503 else RoutingError)(message)

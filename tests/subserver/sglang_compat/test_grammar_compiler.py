@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from tests.integration.models import DEMO
 from tests.subserver.sglang_compat.driver import Driver
-from tokenrouter.errors import OverloadedError
+from tokenrouter.errors import RequestError
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.engine import Visit
 from tokenrouter.subserver.sglang_compat import grammar_compiler, grammar_process
@@ -76,6 +76,6 @@ def test_a_queue_of_grammars_has_an_end(
     monkeypatch.setattr(grammar_compiler, "MOST_WAITING", 3)
     for text in "abc":
         compiler.request(visit(text), lambda: None)
-    with pytest.raises(OverloadedError, match="too many"):
+    with pytest.raises(RequestError, match="too many"):
         compiler.request(visit("d"), lambda: None)
     compiler.request(visit("a"), lambda: None)

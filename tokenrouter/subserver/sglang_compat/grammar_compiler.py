@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from xgrammar import CompiledGrammar, TokenizerInfo
 
-from tokenrouter.errors import OverloadedError, RequestError
+from tokenrouter.errors import RequestError
 from tokenrouter.ipc.messages import Grammar
 from tokenrouter.subserver.engine import Visit
 from tokenrouter.subserver.sglang_compat import grammar_process
@@ -26,10 +26,10 @@ MOST_WAITING = 256
 
 
 class Compiled(NamedTuple):
-    """A grammar, and the ids that end the reasoning before it (none: it begins at once)."""
+    """A grammar, and the id that ends the reasoning before it (None: it begins at once)."""
 
     grammar: CompiledGrammar
-    think_end: tuple[int, ...]
+    think_end: int | None
 
 
 class GrammarCompiler:
@@ -37,10 +37,10 @@ class GrammarCompiler:
 
     Args:
         vocabulary: ids from here on are never written.
-        think_end: the ids that end a model's reasoning, which no grammar binds.
+        think_end: the id that ends a model's reasoning, which no grammar binds.
     """
 
-    def __init__(self, tokenizer: Any, vocabulary: int, think_end: tuple[int, ...] = ()) -> None:
+    def __init__(self, tokenizer: Any, vocabulary: int, think_end: int | None = None) -> None:
         self._tokenizer, self._vocabulary = tokenizer, vocabulary
         self._think_end = think_end
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="grammar")
@@ -54,8 +54,7 @@ class GrammarCompiler:
         no grammar.
 
         Raises:
-            RequestError: the visit has none.
-            OverloadedError: too many are waiting.
+            RequestError: the visit has none, or too many are waiting.
         """
         grammar = visit.sampling.grammar
         if grammar is None:
@@ -64,9 +63,7 @@ class GrammarCompiler:
         future = self._known.get(key)
         if future is None:
             if sum(not each.done() for each in self._known.values()) >= MOST_WAITING:
-                raise OverloadedError(
-                    f"{grammar.kind}: too many grammars are being compiled; retry"
-                )
+                raise RequestError(f"{grammar.kind}: too many grammars are being compiled; retry")
             future = self._threads.submit(self._compile, grammar, visit.eos_ids)
             self._known[key] = future
             self._forget()

@@ -1,0 +1,92 @@
+"""Fifty thousand requests: no process keeps anything of them.
+
+The slope of each process's private memory over the requests, after a warm-up, must be far
+below what the smallest leak would give; `leaks` has a deployment that leaks that much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import aiohttp
+import pytest
+
+from tests.soak import leaks
+from tests.soak.deployment import Deployment, timed
+
+pytestmark = [pytest.mark.slow]
+
+CLIENTS = 32
+BATCH = 4
+"""Requests in a POST, to spare HTTP."""
+WARM_UP = 6_000
+SAMPLES = 25
+MOST_BYTES = 100.0
+"""A request, by the slope."""
+
+
+async def ask(server: Deployment, posts: int) -> None:
+    """So many POSTs of `BATCH` requests each, of several kinds."""
+    left = iter(range(posts))
+    async with aiohttp.ClientSession(server.url) as session:
+
+        async def client() -> None:
+            for number in left:
+                body = {
+                    "model": ("soak", "soak/a", "soak/b")[number % 3],
+                    "input_ids": [[65 + number % 26, 66, 67 + i] for i in range(BATCH)],
+                    "sampling_params": {"max_new_tokens": 3},
+                    "stream": number % 4 == 0,
+                }
+                async with session.post("/generate", json=body) as answer:
+                    data = await answer.read()
+                    assert answer.status == 200, data
+                    assert b"error" not in data, data
+
+        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+
+
+def slopes(server: Deployment, requests: int) -> Mapping[str, float]:
+    """Bytes a request by which each process grows, while it serves so many."""
+    asyncio.run(ask(server, WARM_UP // BATCH))
+    memory: dict[str, list[int]] = {}
+    step = requests // SAMPLES // BATCH
+    for _ in range(SAMPLES):
+        asyncio.run(ask(server, step))
+        for name, size in server.private_bytes().items():
+            memory.setdefault(name, []).append(size)
+    found = {name: theil_sen(sizes) / (step * BATCH) for name, sizes in memory.items()}
+    print(
+        {name: f"{slope:.0f} B, {memory[name][-1] / 2**20:.1f} MB" for name, slope in found.items()}
+    )
+    return found
+
+
+def theil_sen(values: Sequence[float]) -> float:
+    """The median slope of all pairs: jumps of an allocator do not move it."""
+    pairs = combinations(enumerate(values), 2)
+    return statistics.median((b - a) / (j - i) for (i, a), (j, b) in pairs)
+
+
+CONFIG = timed(0, 0, algorithm="entropy", router_threshold=0.6)
+
+
+@pytest.mark.timeout(300)
+def test_a_small_leak_shows() -> None:
+    with Deployment(CONFIG, **leaks.PROGRAMS) as server:
+        found = slopes(server, 15_000)
+        for name in ("a", "detokenizer", "front-end"):
+            assert found[name] > MOST_BYTES, found
+
+
+@pytest.mark.timeout(600)
+def test_memory_does_not_grow() -> None:
+    with Deployment(CONFIG) as server:
+        begun = time.monotonic()
+        found = slopes(server, 50_000)
+        print(f"{time.monotonic() - begun:.0f} s")
+        assert max(found.values()) < MOST_BYTES, found
