@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.frontend.fakes import TOKENIZER
-from tokenrouter.frontend.translation import sampling_of
+from tokenrouter.errors import RequestError
+from tokenrouter.frontend.translation import failure_of, sampling_of
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
 
@@ -38,3 +39,21 @@ def test_who_asks_for_nothing_gets_the_defaults() -> None:
 @pytest.mark.parametrize("kind", ["json_schema", "regex", "ebnf", "structural_tag"])
 def test_every_kind_of_grammar(kind: Any) -> None:
     assert translate(**{kind: "text"}).grammar == Grammar(kind, "text")
+
+
+@pytest.mark.parametrize(
+    ("field", "message", "told"),
+    [
+        (None, "regex: no", "regex: no"),
+        ("regex", "regex: no", "regex: no"),
+        ("sampling_params.regex", "regex: no", "sampling_params.regex: no"),
+        ("response_format", "json_schema: no", "response_format: json_schema: no"),
+    ],
+)
+def test_a_grammar_that_is_wrong_names_the_clients_field(
+    field: str | None, message: str, told: str
+) -> None:
+    finish = {"type": "abort", "status_code": 400, "message": message}
+    error = failure_of(finish, field)
+    assert isinstance(error, RequestError)
+    assert (str(error), error.field) == (told, field)

@@ -36,7 +36,9 @@ def demo_models() -> list[Model]:
 @pytest.fixture(scope="session")
 def demo_server() -> Iterator[Server]:
     """The demo pair under `entropy` at `TAU`; every test leaves it clean."""
-    with Server(demo("entropy", TAU, (1, 3), served_name="demo")) as server:
+    config = demo("entropy", TAU, (1, 3), served_name="demo")
+    config["models"][0]["tool_call_parser"] = "qwen25"
+    with Server(config) as server:
         yield server
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import openai
 import pytest
+from pydantic import BaseModel
 
 from tests.integration.deployments import TAU, serve_all
 from tests.integration.reference import Model, routed_loop
 from tests.integration.server import Server
 from tokenrouter.demo.task import problems as draw_problems
+from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_import
 
 
 @pytest.fixture
@@ -102,6 +106,118 @@ def test_errors_name_the_field(demo_server: Server, client: openai.OpenAI) -> No
     with pytest.raises(openai.BadRequestError) as error:
         ask(client, "demo", "hello", extra_body={"top_p": 7})
     assert error.value.param == "top_p"
+    demo_server.assert_clean()
+
+
+class Parcel(BaseModel):
+    """What a model of word problems can be made to write."""
+
+    item: Literal["pens", "books"]
+    fragile: bool
+
+
+TOOL: Any = {
+    "type": "function",
+    "function": {"name": "send", "parameters": Parcel.model_json_schema()},
+}
+NO_SPACE = {str(byte): -100.0 for byte in b" \t\n\r"}
+"""A bias: untrained on JSON, the models would fill it with spaces."""
+OTHER: Any = {"type": "function", "function": {"name": "keep", "parameters": {"type": "object"}}}
+
+
+def test_structured_outputs(
+    demo_server: Server, client: openai.OpenAI, questions: list[str]
+) -> None:
+    options: Any = {
+        "model": "demo",
+        "messages": [{"role": "user", "content": questions[0]}],
+        "response_format": Parcel,
+        "logit_bias": NO_SPACE,
+        "max_tokens": 100,
+        "temperature": 0,
+    }
+    answer = client.chat.completions.parse(**options)
+    assert isinstance(answer.choices[0].message.parsed, Parcel)
+    assert answer.model_extra is not None
+    assert answer.model_extra["routing"]["hand_overs"] > 0
+    with client.chat.completions.stream(**options) as stream:
+        final = stream.get_final_completion()
+    assert final.choices[0].message.parsed == answer.choices[0].message.parsed
+    demo_server.assert_clean()
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "send"}}])
+@pytest.mark.parametrize("stream", [False, True])
+def test_forced_tools(
+    demo_server: Server, client: openai.OpenAI, questions: list[str], choice: Any, stream: bool
+) -> None:
+    tools = [TOOL, OTHER] if isinstance(choice, dict) else [TOOL]
+    options: Any = {
+        "tools": tools, "tool_choice": choice, "max_tokens": 200, "logit_bias": NO_SPACE,
+    }  # fmt: skip
+    if stream:
+        chunks = list(ask(client, "demo", questions[0], stream=True, **options))
+        deltas = [c.choices[0].delta.tool_calls for c in chunks if c.choices]
+        calls = [call.function for each in deltas if each for call in each]
+        name, text = calls[0].name, "".join(call.arguments or "" for call in calls)
+        finish = chunks[-1].choices[0].finish_reason
+    else:
+        (made,) = ask(client, "demo", questions[0], **options).choices
+        (call,) = made.message.tool_calls
+        name, text, finish = call.function.name, call.function.arguments, made.finish_reason
+    assert (name, finish) == ("send", "tool_calls")
+    Parcel.model_validate_json(text)
+    demo_server.assert_clean()
+
+
+def test_the_asynchronous_client(
+    demo_server: Server, client: openai.OpenAI, questions: list[str]
+) -> None:
+    wanted = [ask(client, "demo", q, max_tokens=40).choices[0].message.content for q in questions]
+
+    async def ask_all() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{demo_server.url}/v1", api_key="none") as many:
+
+            async def stream(question: str) -> str:
+                answer: Any = await many.chat.completions.create(
+                    model="demo", messages=[{"role": "user", "content": question}],
+                    temperature=0, max_tokens=40, stream=True,
+                )  # fmt: skip
+                return "".join([c.choices[0].delta.content or "" async for c in answer])
+
+            return await asyncio.gather(*map(stream, questions))
+
+    assert asyncio.run(ask_all()) == wanted
+    demo_server.assert_clean()
+
+
+def test_sglangs_own_language(demo_server: Server, questions: list[str]) -> None:
+    """Programs of SGLang's front-end language run, in one piece and streamed."""
+    prepare_sglang_import()
+    from sglang.lang import api
+    from sglang.lang.backend.runtime_endpoint import RuntimeEndpoint
+    from sglang.lang.choices import token_length_normalized
+
+    @api.function
+    def solve(s: Any, question: str) -> None:
+        s += f"<|user|>{question}<|end|><|assistant|>"
+        s += api.gen("steps", max_tokens=300, temperature=0, stop=". ")
+        s += ". Checked: " + api.gen("digits", max_tokens=8, temperature=0, regex="[0-9]{3}")
+
+    backend = RuntimeEndpoint(demo_server.url)
+    assert backend.get_server_info()["served_name"] == "demo"
+    backend.flush_cache()
+    whole = solve.run(question=questions[0], backend=backend)
+    assert re.fullmatch("[0-9]{3}", whole["digits"])
+    assert len(whole["steps"]) > 10
+    assert whole.get_meta_info("steps")["routing"]["algorithm"] == "entropy"
+    streamed = solve.run(question=questions[0], backend=backend, stream=True)
+    assert "".join(streamed.text_iter("steps")) == whole["steps"]
+    batch = solve.run_batch([{"question": q} for q in questions[:3]], backend=backend)
+    assert batch[0]["steps"] == whole["steps"]
+    # Choosing by likelihood needs the probabilities of prompts: it is told so.
+    with pytest.raises(RuntimeError, match="log probabilities of prompts are not kept"):
+        backend.select(whole.stream_executor, ["yes", "no"], 0.0, token_length_normalized)
     demo_server.assert_clean()
 
 

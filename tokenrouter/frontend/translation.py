@@ -70,7 +70,8 @@ def failure_of(
     status = int(finish["status_code"])
     message = str(finish.get("message", "the request failed"))
     if status == 400:
-        return RequestError(
-            f"{grammar_field}: {message}" if grammar_field else message, grammar_field
-        )
+        if grammar_field is None:
+            return RequestError(message)
+        own = grammar_field.rsplit(".", 1)[-1]  # a member calls it so
+        return RequestError(f"{grammar_field}: {message.removeprefix(f'{own}: ')}", grammar_field)
     return (MemberDeadError if status == 503 else RoutingError)(message)
