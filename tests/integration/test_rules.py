@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -85,15 +86,34 @@ def test_demo_pair_with_evictions(demo_models: list[Model], problems: list[list[
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_llama_trio(
-    trio: dict[str, Path], trio_models: list[Model], texts: list[list[int]]
+    ranks: int, trio: dict[str, Path], trio_models: list[Model], texts: list[list[int]]
 ) -> None:
     expected = expect(trio_models, texts, "cascade", 0.3, (*TRIO_EOS, *DEMO_EOS))
-    with Server(cascade(trio, (1, 2, 3), model={"chunked_prefill_size": 16})) as server:
+    config = cascade(trio, (1, 2, 3), model={"chunked_prefill_size": 16})
+    config["models"][-1]["tp_size"] = ranks
+    with Server(config) as server:
         served = serve(server, texts, top=3)
+        bound = serve_bound(server, texts[:6])
         server.assert_clean()
     assert_equal(served, expected, tuple(trio), least=50)
     assert_logprobs(served, expected)
+    assert all(re.fullmatch(PATTERN, answer["text"]) for answer in bound)
+
+
+PATTERN = "[a-d]{6}(-[0-9]{4}){3}"
+
+
+def serve_bound(server: Server, prompts: Sequence[list[int]]) -> list[Any]:
+    """Every prompt at once, under a grammar."""
+    sampling = {"temperature": 0.8, "max_new_tokens": 60, "regex": PATTERN}
+
+    def ask(prompt: list[int]) -> Any:
+        return server.generate(input_ids=prompt, sampling_params=sampling)
+
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        return list(pool.map(ask, prompts))
 
 
 def assert_logprobs(served: Sequence[Any], expected: Sequence[Answer]) -> None:

@@ -18,16 +18,42 @@ FIRST_ROOM = 64
 
 Ids = numpy.typing.NDArray[numpy.int64]
 Floats = numpy.typing.NDArray[numpy.float32]
+Flags = numpy.typing.NDArray[numpy.bool_]
 
 
 class Penalty(NamedTuple):
     """How the logits x of distinct tokens change: ``x > 0 ? x / divide : x * divide``,
-    then ``- subtract``.
+    then ``- subtract``. All columns are equally long.
     """
 
     ids: Ids
     divide: Floats
     subtract: Floats
+
+
+class Held(NamedTuple):
+    """The tokens of one visit: distinct ``ids``, how often each was written (perhaps taken
+    back since), and whether prompt or output hold it; and how the visit penalises them.
+    """
+
+    ids: Ids
+    counts: Floats
+    held: Flags
+    frequency: float
+    presence: float
+    repetition: float
+
+
+def penalty_of(rows: Sequence[Held]) -> Penalty:
+    """What to do with the tokens of all ``rows``, one after the other."""
+    ids, counts, held, *asked = zip(*rows, strict=True)
+    lengths = [len(each) for each in ids]
+    frequency, presence, repetition = numpy.repeat(
+        numpy.array(asked, numpy.float32), lengths, axis=1
+    )
+    count = numpy.concatenate(counts)
+    divide = numpy.where(numpy.concatenate(held), repetition, numpy.float32(1))
+    return Penalty(numpy.concatenate(ids), divide, frequency * count + presence * (count > 0))
 
 
 class Penalties:
@@ -39,21 +65,19 @@ class Penalties:
     """
 
     def __init__(self, visit: Visit, vocabulary: int) -> None:
-        sampling = visit.sampling
-        self._frequency = sampling.frequency_penalty
-        self._presence = sampling.presence_penalty
-        self._repetition = sampling.repetition_penalty
+        self._asked = visit.sampling
         self._vocabulary = vocabulary
         self._seen = Seen(visit.prompt_length, len(visit.cuts))
         self._output: list[int] = []
         prompt: Ids = numpy.zeros(0, numpy.int64)
-        if self._repetition != 1:
+        if self._asked.repetition_penalty != 1:
             prompt = numpy.unique(numpy.array(visit.tokens[: visit.prompt_length], numpy.int64))
             prompt = prompt[prompt < vocabulary]
         self._of_prompt = len(prompt)
         self._place: dict[int, int] = dict(zip(prompt.tolist(), range(len(prompt)), strict=True))
         self._ids: Ids = numpy.concatenate((prompt, numpy.zeros(FIRST_ROOM, numpy.int64)))
         self._counts: Floats = numpy.zeros(len(self._ids), numpy.float32)
+        self._held: Flags = numpy.arange(len(self._ids)) < len(prompt)
 
     @staticmethod
     def asked(sampling: Sampling) -> bool:
@@ -64,17 +88,14 @@ class Penalties:
             or sampling.repetition_penalty != 1
         )
 
-    def of(self, visit: Visit) -> Penalty:
-        """What to do with the next logits; looks at tokens that are new since the last call."""
+    def of(self, visit: Visit) -> Held:
+        """For the next logits; looks at tokens that are new since the last call."""
         self._follow(visit)
-        used = len(self._place)
-        ids, counts = self._ids[:used], self._counts[:used]
-        written = counts > 0
-        held = written.copy()
-        held[: self._of_prompt] = True
-        divide = numpy.where(held, self._repetition, 1.0).astype(numpy.float32)
-        subtract = self._frequency * counts + self._presence * written
-        return Penalty(ids, divide, subtract.astype(numpy.float32))
+        used, asked = len(self._place), self._asked
+        return Held(
+            self._ids[:used], self._counts[:used], self._held[:used],
+            asked.frequency_penalty, asked.presence_penalty, asked.repetition_penalty,
+        )  # fmt: skip
 
     def _follow(self, visit: Visit) -> None:
         stands, fresh = self._seen.news(visit)
@@ -86,12 +107,15 @@ class Penalties:
     def _count(self, tokens: Sequence[int], change: int) -> None:
         for token in tokens:
             if token < self._vocabulary:
-                self._counts[self._place_of(token)] += change
+                place = self._place_of(token)
+                self._counts[place] += change
+                self._held[place] = place < self._of_prompt or self._counts[place] > 0
 
     def _place_of(self, token: int) -> int:
         place = self._place.setdefault(token, len(self._place))
         if place == len(self._ids):
             self._ids = numpy.concatenate((self._ids, numpy.zeros_like(self._ids)))
             self._counts = numpy.concatenate((self._counts, numpy.zeros_like(self._counts)))
+            self._held = numpy.concatenate((self._held, numpy.zeros_like(self._held)))
         self._ids[place] = token
         return place

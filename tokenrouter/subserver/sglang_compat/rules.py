@@ -17,7 +17,7 @@ from tokenrouter.ipc.messages import Sampling
 from tokenrouter.subserver.engine import Visit
 from tokenrouter.subserver.sglang_compat import matching
 from tokenrouter.subserver.sglang_compat.matching import Matching
-from tokenrouter.subserver.sglang_compat.penalties import Penalties, Penalty
+from tokenrouter.subserver.sglang_compat.penalties import Held, Penalties, penalty_of
 
 Asking = Sequence[tuple[int, Visit]]
 """Rows of a batch whose visit has `Rules`, ascending."""
@@ -73,14 +73,16 @@ def adjust(logits: torch.Tensor, asking: Asking) -> dict[int, str]:
         logits[_places(logits, list(early.items()))] = -torch.inf
     if biased := [(row, each.bias) for row, _, each in rules if each.bias]:
         where = _places(logits, [(row, list(bias)) for row, bias in biased])
-        logits[where] += _column(logits, [list(bias.values()) for _, bias in biased])
+        values = [value for _, bias in biased for value in bias.values()]
+        logits[where] += torch.tensor(values, dtype=logits.dtype, device=logits.device)
     return failed
 
 
-def _penalize(logits: torch.Tensor, penalties: Sequence[tuple[int, Penalty]]) -> None:
-    where = _places(logits, [(row, penalty.ids) for row, penalty in penalties])
-    divide = _column(logits, [penalty.divide for _, penalty in penalties])
-    subtract = _column(logits, [penalty.subtract for _, penalty in penalties])
+def _penalize(logits: torch.Tensor, rows: Sequence[tuple[int, Held]]) -> None:
+    where = _places(logits, [(row, held.ids) for row, held in rows])
+    penalty = penalty_of([held for _, held in rows])
+    divide = torch.from_numpy(penalty.divide).to(logits.device)
+    subtract = torch.from_numpy(penalty.subtract).to(logits.device)
     old = logits[where]
     logits[where] = torch.where(old > 0, old / divide, old * divide) - subtract
 
@@ -110,8 +112,3 @@ def _places(logits: torch.Tensor, rows: Sequence[tuple[int, Any]]) -> tuple[torc
     flat = numpy.concatenate([numpy.asarray(ids, numpy.int64) for _, ids in rows])
     of_row = numpy.repeat([row for row, _ in rows], counts)
     return tuple(torch.from_numpy(numpy.stack((of_row, flat))).to(logits.device))
-
-
-def _column(logits: torch.Tensor, parts: Sequence[Any]) -> torch.Tensor:
-    flat = numpy.concatenate([numpy.asarray(part, numpy.float32) for part in parts])
-    return torch.from_numpy(flat).to(logits.device)
