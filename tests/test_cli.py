@@ -13,7 +13,7 @@ import pytest
 
 from tests.configuration.folders import model_folder
 from tokenrouter import __version__, cli, supervisor
-from tokenrouter.cli_flags import STRUCTURED
+from tokenrouter.cli_options import STRUCTURED
 from tokenrouter.config import Config
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.errors import StartupError

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from tokenrouter import __version__
-from tokenrouter.cli_flags import check_known, expand, gather, with_deployment_flags
+from tokenrouter.cli_flags import check_known, expand, gather
+from tokenrouter.cli_options import with_deployment_flags
 from tokenrouter.config import DEMO_CONFIG, Reading, read, served
 from tokenrouter.errors import ConfigError, StartupError
 

@@ -1,54 +1,24 @@
-"""The flags that describe a deployment: one per field of `Config`, and some that name models.
+"""What flags that describe a deployment say: from ``--threshold small=1 large=3`` to settings.
 
-From ``--threshold small=1 large=3`` to the layer of settings that `config.read` takes.
+`cli_options.py` lists them; `config.read` takes what `gather` makes of them.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-import typer
-from pydantic.fields import FieldInfo
-
-from tokenrouter.config import Config
+from tokenrouter.cli_options import ARGUMENT_OF, OF_MODELS, REPEATABLE, flag_of, parameters
+from tokenrouter.configuration.layers import Layer
 from tokenrouter.configuration.model import argument_names, parse_argument
 from tokenrouter.configuration.sglang_args import nearest
-from tokenrouter.configuration.sources import Layer
 from tokenrouter.errors import ConfigError
 
-OF_MODELS = {
-    "model": ("NAME=PATH ...", "A model's folder; a new name adds a model."),
-    "threshold": ("NAME=N ...", "A model's batch threshold."),
-    "tp": ("NAME=N ...", "A model's tensor-parallel ranks."),
-    "set": ("NAME.ARGUMENT=VALUE ...", "Any argument of a model, SGLang's too; a YAML value."),
-    "member_port": ("NAME.PORT=VALUE ...", "Fix a port: input, peer or nccl."),
-}
-"""Flags that may be repeated or followed by several values: their form, and what they say."""
-ARGUMENT_OF = {"model": "model_path", "threshold": "threshold", "tp": "tp_size"}
-STRUCTURED = frozenset({"models", "ports", "algorithm_args"})
-"""Fields of `Config` with flags of another form than their own."""
-REPEATABLE = frozenset({"--model", "--threshold", "--tp", "--set", "--member-port"})
 COMMANDS = frozenset({"serve", "check", "config"})
 """Commands that take these flags."""
 SWITCHES = frozenset({"--demo", "--json", "--help"})
 """Further flags of theirs, without a value."""
-
-
-def with_deployment_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give ``command`` every flag, in its keyword arguments; ``gather`` makes sense of them."""
-    own = [
-        parameter
-        for parameter in inspect.signature(command, eval_str=True).parameters.values()
-        if parameter.kind is not parameter.VAR_KEYWORD
-    ]
-    parameters = [*own, *_parameters()]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    return command
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
@@ -81,7 +51,7 @@ def gather(flags: Mapping[str, Any]) -> Layer:
     origins = {}
     for name in (name for name in given if name not in OF_MODELS):
         values[name] = given[name]
-        origins[name] = _flag(name)
+        origins[name] = flag_of(name)
     if "algorithm_args" in values:
         values["algorithm_args"] = _json_object("--algorithm-args", values["algorithm_args"])
     models: dict[str, dict[str, Any]] = {}
@@ -107,7 +77,7 @@ def check_known(arguments: Sequence[str]) -> None:
     """
     if not arguments or arguments[0] not in COMMANDS:
         return
-    known = {_flag(parameter.name) for parameter in _parameters()}
+    known = {flag_of(parameter.name) for parameter in parameters()}
     known |= {"--config", "--gpus", "--gpu-gib"}
     problems = []
     value_follows = False
@@ -128,44 +98,6 @@ def _unknown(flag: str, known: Iterable[str]) -> str:
     if argument in argument_names():
         return f"{flag}: unknown flag; of a model, it is --set NAME.{argument}=VALUE"
     return f"{flag}: unknown flag{nearest(flag, known)}"
-
-
-def _flag(field: str) -> str:
-    return f"--{field.replace('_', '-')}"
-
-
-def _parameters() -> Iterator[inspect.Parameter]:
-    for name, (form, text) in OF_MODELS.items():
-        yield _parameter(name, list[str], text, form)
-    yield _parameter("algorithm_args", str, "Further arguments of the algorithm.", "JSON")
-    for name, field in Config.model_fields.items():
-        if name not in STRUCTURED:
-            yield _parameter(name, str, _help(field), _form(field))
-
-
-def _parameter(name: str, kind: Any, text: str, form: str) -> inspect.Parameter:
-    option = typer.Option(_flag(name), help=text, metavar=form)
-    annotation = Annotated[kind | None, option]
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-    )
-
-
-def _help(field: FieldInfo) -> str:
-    text = (field.description or "").replace("``", "").replace("\n", " ")
-    if field.default is None:
-        return text
-    return f"{text} [default: {field.default}]"
-
-
-def _form(field: FieldInfo) -> str:
-    """How a field's value looks, for the reader of ``--help``."""
-    kind = field.annotation
-    kinds = [each for each in get_args(kind) or (kind,) if each is not type(None)]
-    if get_origin(kind) is Literal:
-        return "|".join(map(str, get_args(kind)))
-    names = {int: "N", float: "X", Path: "FOLDER"}
-    return names.get(kinds[0], "TEXT")
 
 
 def _pairs(flag: str, form: str, values: Iterable[str] | None) -> Iterator[tuple[str, str]]:

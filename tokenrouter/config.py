@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenrouter.configuration import environment, preflight, sources
+from tokenrouter.configuration import environment, layers, preflight, sources
 from tokenrouter.configuration.deployment import (
     DETOKENIZER_NAME,
     FRONT_END_NAME,
     UNIX_HOST,
     Config,
 )
+from tokenrouter.configuration.layers import Layer
 from tokenrouter.configuration.model import ModelConfig
-from tokenrouter.configuration.sources import Layer
 from tokenrouter.configuration.validation import collecting, validate, with_origins
 from tokenrouter.errors import ConfigError
 
@@ -73,7 +73,7 @@ def load(
 
     Args:
         path: a YAML file; None: everything comes from the other two.
-        overrides: flags, as `sources.apply` takes them; or a list of models instead of the
+        overrides: flags, as `layers.apply` takes them; or a list of models instead of the
             file's.
         environment: default: this process's.
         defaults: other than the fields', where nobody says anything.
@@ -126,16 +126,15 @@ def _gathered(
     """The settings of all sources, each in its place."""
     problems: list[str] = []
     of_models = Layer()
-    settings = sources.read_file(path) if path else Layer()
-    settings = Layer({**defaults, **settings.values})
-    new_models, flags = sources.split(flags)
+    settings = Layer({**defaults, **(sources.read_file(path) if path else {})})
+    new_models, flags = layers.split(flags)
     with collecting(problems):
-        settings = sources.apply(settings, environment.read(variables, Config.model_fields))
-    settings = sources.apply(settings, new_models)
+        settings = layers.apply(settings, environment.read(variables, Config.model_fields))
+    settings = layers.apply(settings, new_models)
     with collecting(problems):
         of_models = environment.read_models(variables, [*settings.model_names, *flags.model_names])
     with collecting(problems):
-        settings = sources.apply(settings, sources.join(of_models, flags))
+        settings = layers.apply(settings, layers.join(of_models, flags))
     if problems:
         raise ConfigError(*problems)
     return settings

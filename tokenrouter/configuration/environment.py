@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tokenrouter.configuration.layers import Layer
 from tokenrouter.configuration.model import argument_names, parse_argument
 from tokenrouter.configuration.sglang_args import closest
-from tokenrouter.configuration.sources import Layer, parse_yaml
+from tokenrouter.configuration.sources import parse_yaml
 from tokenrouter.errors import ConfigError
 
 PREFIX = "TOKENROUTER_"

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from tokenrouter.config import DEMO_CONFIG, UNIX_HOST, Config, load
-from tokenrouter.configuration.sources import Layer
+from tokenrouter.configuration.layers import Layer
 from tokenrouter.errors import ConfigError
 from tokenrouter.offline.client import Client
 from tokenrouter.offline.handle import ServerProcess
