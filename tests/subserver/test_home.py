@@ -24,6 +24,7 @@ from tokenrouter.ipc.messages import (
     Logprob,
     Open,
     Output,
+    Route,
     Sampling,
 )
 from tokenrouter.subserver.home import MAX_EMPTY_HAND_OVERS, Home
@@ -384,6 +385,18 @@ def test_requests_wait_when_nine_tenths_of_the_smallest_pool_are_live():
     assert desk.home.live.owned == 1, "60 + 31 > 90, and the third waits behind the second"
     desk.home.receive(FRONT_END, Abort(1))
     assert desk.home.live == Live(2, 2, 32)
+
+
+def test_a_health_probe_waits_behind_nobody():
+    desk = Desk(pool_tokens=100, max_visits=1)
+    desk.submit(1, [101] * 90)
+    desk.submit(2, [101] * 31)
+    alone = Route("single", (0,), 0)
+    desk.submit(3, [101], sampling=limit(2), to=alone)
+    desk.submit(4, [101], sampling=limit(1))
+    assert desk.home.live.owned == 1, "neither tiny nor alone"
+    desk.submit(5, [101], sampling=limit(1), to=alone)
+    assert desk.home.live.owned == 2
 
 
 def test_exactly_nine_tenths_start():

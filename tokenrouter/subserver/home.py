@@ -34,6 +34,8 @@ POOL_SHARE = 0.9
 """Part of the smallest pool that live tokens may fill before new requests wait."""
 
 BY_CLIENT = "Aborted by the client"
+PROBE_TOKENS = 2
+"""Prompt and output of a health probe."""
 MAX_EMPTY_HAND_OVERS = 100
 """Hand-overs in a row without a token: one more, and the algorithm goes round in circles."""
 
@@ -162,6 +164,8 @@ class Home:
         missing = self._down.intersection(submit.route.members)
         if missing:
             self._refuse(submit, min(missing))
+        elif _is_probe(submit):
+            self._start(self._own(submit))
         else:
             self._waiting.append(submit)
             self._start_waiting()
@@ -276,6 +280,12 @@ class Home:
         self._changed.pop(owned.uid, None)
         self._done.append(self._output(owned, finish))
         self._start_waiting()
+
+
+def _is_probe(submit: Submit) -> bool:
+    """Whether it asks for no more than a sign of life, which must not wait behind long ones."""
+    size = len(submit.prompt) + submit.sampling.max_new_tokens
+    return size <= PROBE_TOKENS and len(submit.route.members) == 1
 
 
 def _concerns(process: int, submit: Submit) -> bool:
