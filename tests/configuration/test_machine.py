@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,18 @@ def test_a_tool_that_fails_leaves_sizes_unknown(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     driver.write_text(script)
     assert this_machine().gpus == (None, None)
+
+
+def test_a_container_that_hides_the_folder_of_the_driver(
+    driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(driver.parent / "gpus")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert this_machine().gpus == (1000 * MIB, 2000 * MIB)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert this_machine().gpus == (2000 * MIB,)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert this_machine().gpus == ()
 
 
 def test_another_machine_than_this() -> None:

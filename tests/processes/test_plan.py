@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.configuration.folders import model_folder
 from tokenrouter.config import Config
+from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.ports import choose_ports
 from tokenrouter.processes import plan as planning
 from tokenrouter.processes.plan import Programs, plan, uses_gpu
@@ -124,3 +126,18 @@ def test_members_that_share_a_gpu_start_in_waves(tmp_path: Path) -> None:
     ]
     entries = [{"name": f"m{i}", "model_path": folder, **each} for i, each in enumerate(layouts)]
     assert planning.member_waves(configured(*entries, TIMED)) == [0, 0, 1, 0, 2, 0]
+
+
+def test_ranks_need_gpus_that_are_there(
+    gpu: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpu.touch()
+    shape = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = configured(
+        {"name": "m", "model_path": model_folder(tmp_path / "m", **shape), "tp_size": 2}, TIMED
+    )
+    ports = choose_ports(tmp_path, config.names, {})
+    for count, fits in ((2, True), (1, False), (0, True)):  # 0: the driver does not say
+        monkeypatch.setattr(planning, "visible_gpus", lambda visible, count=count: count)
+        with nullcontext() if fits else pytest.raises(ConfigError, match="need the GPUs 0, 1, and"):
+            assert not plan(config, ports, Programs()).shared

@@ -28,8 +28,11 @@ class Machine:
 def this_machine() -> Machine:
     """The machine of this process, as far as CUDA_VISIBLE_DEVICES lets it be seen."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    sizes = _gpu_bytes()
     count = visible_gpus(visible)
-    sizes = _gpu_bytes() if count else []
+    if not count and sizes:  # a container may hide the driver's folder
+        there = range(len(sizes))
+        count = len(there if visible is None else [n for n in _numbers(visible) if n in there])
     chosen = range(count) if visible is None else _numbers(visible)[:count]
     gpus = tuple(
         sizes[i] if i is not None and i < len(sizes) else None for i in [*chosen, *[None] * count]

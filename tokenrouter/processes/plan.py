@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokenrouter.config import DETOKENIZER_NAME, FRONT_END_NAME, Config
 from tokenrouter.configuration.model_folder import weight_bytes
-from tokenrouter.configuration.parallel import devices
+from tokenrouter.configuration.parallel import check_devices, devices, visible_gpus
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.processes.cores import share
 from tokenrouter.processes.protocol import ChildSpec, Launch
@@ -31,8 +31,14 @@ class Programs:
 
 
 def plan(config: Config, ports: Ports, programs: Programs) -> Launch:
-    """Everything to start for ``config``: members first, as they take longest."""
+    """Everything to start for ``config``: members first, as they take longest.
+
+    Raises:
+        ConfigError: a member's ranks need GPUs that are not there.
+    """
     on_gpu = uses_gpu(config)
+    if on_gpu:
+        _check_gpus(config)
     cores = no_cores(config) if on_gpu else member_cores(config)
     waves = member_waves(config) if on_gpu else [0] * len(config.models)
     members = (
@@ -56,18 +62,30 @@ def plan(config: Config, ports: Ports, programs: Programs) -> Launch:
     )
 
 
+def _check_gpus(config: Config) -> None:
+    count = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    for model, gpus in zip(config.models, member_gpus(config), strict=True):
+        if gpus and count:  # the driver need not say how many there are
+            check_devices(model, count)
+
+
+def member_gpus(config: Config) -> list[set[int]]:
+    """The GPUs of each member, if it is not to run on the CPU."""
+    return [
+        set(devices(model))
+        if model.engine == "sglang" and model.sglang.get("device") != "cpu"
+        else set()
+        for model in config.models
+    ]
+
+
 def member_waves(config: Config) -> list[int]:
     """When each member may load: after those before it that use one of its GPUs.
 
     SGLang looks how much memory is free before and after it loads, and takes the difference for
     its own.
     """
-    gpus = [
-        set(devices(model))
-        if model.engine == "sglang" and model.sglang.get("device") != "cpu"
-        else set()
-        for model in config.models
-    ]
+    gpus = member_gpus(config)
     waves: list[int] = []
     for index, own in enumerate(gpus):
         before = [waves[other] for other in range(index) if gpus[other] & own]
