@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
 import signal
 import time
@@ -102,18 +104,20 @@ def test_a_follower_with_other_batches_ends_the_member(problems: list[list[int]]
         assert "large#1: the batches here differ from those of rank 0" in server.log.read_text()
 
 
+def ask_long(server: Server, prompt: list[int]) -> tuple[int, float]:
+    """(status, when it came) of an answer that takes long."""
+    sampling = {"ignore_eos": True, **GREEDY, "max_new_tokens": 1900}
+    body = {"input_ids": prompt, "sampling_params": sampling}
+    answer = httpx.post(f"{server.url}/generate", json=body, timeout=60)
+    return answer.status_code, time.monotonic()
+
+
 def fail_all(server: Server, prompts: list[list[int]], victim: str, number: int) -> list[float]:
     """Send a signal to a rank under load; seconds until each request failed with a 503."""
 
-    def ask(prompt: list[int]) -> tuple[int, float]:
-        sampling = {"ignore_eos": True, **GREEDY, "max_new_tokens": 1900}
-        body = {"input_ids": prompt, "sampling_params": sampling}
-        answer = httpx.post(f"{server.url}/generate", json=body, timeout=60)
-        return answer.status_code, time.monotonic()
-
     processes = server.processes()
     with ThreadPoolExecutor(len(prompts)) as pool:
-        answers = [pool.submit(ask, prompt) for prompt in prompts]
+        answers = [pool.submit(ask_long, server, prompt) for prompt in prompts]
         while server.states()[0]["requests"] < len(prompts):
             time.sleep(0.05)
         os.kill(processes[victim], number)
@@ -143,6 +147,35 @@ def test_the_ranks_of_a_member_die_and_return_together(
             server.assert_clean()
         info = server.client.get("/get_server_info").json()["processes"]
         assert info["large"]["restarts"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2])
+def test_ranks_die_at_any_time(
+    seed: int, demo_models: list[Model], problems: list[list[int]]
+) -> None:
+    """Also while others hang or load: in the end all is as it was.
+
+    One that hangs while it loads is as one that loads slowly: nobody kills it for long.
+    """
+    rng = random.Random(seed)
+    expected = [routed_loop(demo_models, prompt, COUNT, "entropy", TAU) for prompt in problems]
+    with Server(ranked(max_restarts=500, hang_timeout_s=3)) as server:
+        for _ in range(6):
+            with ThreadPoolExecutor(8) as pool:
+                for prompt in problems[:8]:
+                    pool.submit(ask_long, server, prompt)
+                faults = [rng.choice([signal.SIGKILL, signal.SIGSTOP]), *[signal.SIGKILL] * 3]
+                for fault in faults:
+                    time.sleep(rng.random())
+                    if pid := server.processes().get(rng.choice(["large", "large#1"])):
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, fault)
+            time.sleep(1.0)  # before that, the last death may not have been noticed
+            wait_healthy(server)
+        assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
+        server.assert_clean()
+        assert {"large", "large#1"} < set(server.processes())
 
 
 def test_a_killed_rank_ends_a_server_that_is_to_stop(problems: list[list[int]]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenrouter.config import Config, ModelConfig
+from tokenrouter.configuration.parallel import devices
 from tokenrouter.ipc.supervision import MemberReady, Roster
 from tokenrouter.processes.logs import pairs
 from tokenrouter.processes.protocol import Launch
@@ -76,14 +77,13 @@ def _member(
     model: ModelConfig, ready: MemberReady, cores: list[int], on_gpu: bool
 ) -> dict[str, Any]:
     sglang = model.engine == "sglang"
-    first = model.sglang.get("base_gpu_id", 0)
     return {
         "engine": model.engine,
         "model_path": str(model.model_path) if model.model_path else None,
         "dtype": (model.dtype or "auto") if sglang else None,
         "tp_size": model.tp_size if sglang else None,
         "cores": cores or None,
-        "gpus": list(range(first, first + model.tp_size)) if sglang and on_gpu else None,
+        "gpus": list(devices(model)) if sglang and on_gpu else None,
         "threshold": model.threshold,
         "max_batch": model.max_batch,
         "pool_tokens": ready.pool_tokens,
