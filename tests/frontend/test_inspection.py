@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.frontend.fakes import state_of
-from tokenrouter.frontend.inspection import Inspector
+from tokenrouter.frontend.inspection import MOST_QUESTIONS, Inspector
 from tokenrouter.ipc.messages import DETOKENIZER, Control, Controlled, Inspect
 
 
@@ -49,6 +49,24 @@ def test_a_silent_member_is_missing_and_a_late_answer_is_dropped() -> None:
         inspector.receive(state_of(0, 1))
         assert await question == [None, state_of(0, 1)]
         inspector.receive(state_of(0, 0))
+
+    asyncio.run(ask())
+
+
+def test_a_flood_of_questions_shares_the_latest() -> None:
+    async def ask() -> None:
+        questions: Any = Questions()
+        inspector = Inspector(questions, 1)
+        waiting = [asyncio.ensure_future(inspector.ask(5)) for _ in range(1000)]
+        await asyncio.sleep(0)
+        assert len(questions.asked) == MOST_QUESTIONS
+        for _, ticket in questions.asked:
+            inspector.receive(state_of(ticket, 0))
+        answers = await asyncio.gather(*waiting)
+        last = questions.asked[-1][1]
+        assert [answer[0] for answer in answers[MOST_QUESTIONS:]] == [state_of(last, 0)] * (
+            1000 - MOST_QUESTIONS
+        )
 
     asyncio.run(ask())
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.integration.server import FOLLOWER_PROGRAM, MEMBER_PROGRAM, ROOT
+from tests.integration.server import ROOT
 from tests.integration.test_metrics import CONFIG, Scrape
 
 REQUESTS = 40
@@ -32,7 +32,7 @@ def test_stderr_that_takes_nothing(trouble: str, tmp_path: Path) -> None:
     if trouble == "full disk":
         os.close(writing)
         writing = os.open("/dev/full", os.O_WRONLY)
-    program = ["tests.integration.server", str(config), MEMBER_PROGRAM, FOLLOWER_PROGRAM]
+    program = ["tests.integration.server", str(config), "{}"]
     command = [sys.executable, "-m", *program]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=writing)
     os.close(writing)

@@ -18,6 +18,8 @@ from tokenrouter.ipc.messages import DETOKENIZER, Action, Control, Controlled, I
 HEALTH_TIMEOUT_S = 20.0
 """As SGLang's health check: a long step of a busy member is no failure."""
 STATE_TIMEOUT_S = 5.0
+MOST_QUESTIONS = 64
+"""Open at once; who asks for the members' states then shares the latest question."""
 
 Answer = MemberState | Controlled
 
@@ -42,6 +44,7 @@ class Inspector:
         self._fan_out, self._members = fan_out, members
         self._tickets = itertools.count()
         self._open: dict[int, _Question] = {}
+        self._latest: _Question | None = None
         self._down: set[int] = set()
 
     def lost(self, process: int) -> None:
@@ -58,7 +61,11 @@ class Inspector:
     async def ask(self, timeout_s: float) -> list[MemberState | None]:
         """The state of each member; None for one that is down or has not answered in time."""
         everyone = range(self._members)
-        answers = await self._ask(lambda ticket, _: Inspect(ticket), everyone, timeout_s)
+        if self._latest is None or len(self._open) < MOST_QUESTIONS:
+            self._latest = self._question(everyone)
+            answers = await self._ask(self._latest, lambda ticket, _: Inspect(ticket), timeout_s)
+        else:
+            answers = await _answers(self._latest, timeout_s)
         states = (answers.get(member) for member in everyone)
         return [state if isinstance(state, MemberState) else None for state in states]
 
@@ -67,7 +74,9 @@ class Inspector:
     ) -> dict[int, Controlled]:
         """What each member named in ``arguments`` answers, if it is up and does in time."""
         answers = await self._ask(
-            lambda ticket, member: Control(ticket, action, arguments[member]), arguments, timeout_s
+            self._question(arguments),
+            lambda ticket, member: Control(ticket, action, arguments[member]),
+            timeout_s,
         )
         return {m: each for m, each in answers.items() if isinstance(each, Controlled)}
 
@@ -77,22 +86,30 @@ class Inspector:
             question.answers[answer.member] = answer
             question.settle(answer.member)
 
+    def _question(self, members: Collection[int]) -> _Question:
+        return _Question(set() if DETOKENIZER in self._down else set(members) - self._down)
+
     async def _ask(
         self,
+        question: _Question,
         message: Callable[[int, int], Inspect | Control],
-        members: Collection[int],
         timeout_s: float,
     ) -> dict[int, Answer]:
         ticket = next(self._tickets)
-        asked = set() if DETOKENIZER in self._down else set(members) - self._down
-        question = self._open[ticket] = _Question(asked)
+        self._open[ticket] = question
         try:
-            for member in list(asked):
+            asked = list(question.missing)
+            for member in asked:
                 self._fan_out.ask(member, message(ticket, member))
-            async with asyncio.timeout(timeout_s if asked else 0):
-                await question.all_here.wait()
-        except TimeoutError:
-            pass  # who is missing has not answered
+            return await _answers(question, timeout_s if asked else 0)
         finally:
             del self._open[ticket]
-        return question.answers
+
+
+async def _answers(question: _Question, timeout_s: float) -> dict[int, Answer]:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await question.all_here.wait()
+    except TimeoutError:
+        pass  # who is missing has not answered
+    return question.answers

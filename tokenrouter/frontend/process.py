@@ -14,6 +14,7 @@ from tokenrouter.config import UNIX_HOST, Config
 from tokenrouter.errors import StartupError
 from tokenrouter.frontend.app import build_app
 from tokenrouter.frontend.fan_out import FanOut
+from tokenrouter.frontend.http_protocol import BoundedHttp
 from tokenrouter.frontend.presence import Presence
 from tokenrouter.frontend.supervision import Supervision
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
@@ -62,6 +63,7 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     settings = uvicorn.Config(
         app,
         loop="uvloop",
+        http=BoundedHttp,
         log_level=config.log_level,
         log_config=None,
         access_log=False,
