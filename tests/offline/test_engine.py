@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -240,6 +241,23 @@ def test_one_engine_after_another() -> None:
         with pytest.raises(EngineClosedError, match="was shut down"):
             engine.generate("a")
         assert not psutil.pid_exists(engine.pid)
+
+
+@pytest.mark.slow
+def test_the_example_of_the_manual() -> None:
+    manual = (Path(__file__).parents[2] / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
+    [example] = [block for block in blocks if "tokenrouter.Engine(" in block]
+    ours = example.replace('"config.yaml"', "demo=True")
+    done = subprocess.run(
+        [sys.executable, "-c", ours + "print(len(answers))"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "'algorithm': 'entropy', 'router_threshold': 0.3" in done.stdout
+    assert done.stdout.endswith("\n2\n")
 
 
 # httpcore leaves a socket that was refused to the garbage collector.
