@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +75,29 @@ def test_no_process_and_no_descriptor_is_left() -> None:
     assert os.listdir("/proc/self/fd") == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+KILLED = """
+import os, signal, threading, time
+from pathlib import Path
+from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_import
+prepare_sglang_import()
+from tokenrouter.subserver.sglang_compat.grammar_process import run_apart
+threading.Thread(target=run_apart, args=(lambda: time.sleep(60) or "",)).start()
+tasks = Path("/proc/self/task")
+while not (found := "".join((t / "children").read_text() for t in tasks.iterdir()).split()):
+    time.sleep(0.01)
+time.sleep(0.3)  # until it has asked to die with its parent
+print(found[0], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_it_dies_with_its_parent() -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, timeout=50)
+    child = Path("/proc") / done.stdout.decode().strip()
+    assert done.returncode == -signal.SIGKILL and child.name.isdigit(), done.stderr
+    deadline = time.monotonic() + 5
+    while child.exists() and "Z (zombie)" not in (child / "status").read_text():
+        assert time.monotonic() < deadline, "still there"
+        time.sleep(0.02)
