@@ -177,3 +177,28 @@ def test_ids_beyond_the_vocabulary_change_nothing(served: Served, driver: Driver
     visit = driver.visit(prompt, wild)
     driver.write([visit], 8)
     assert output(visit) == served.model.reference(prompt).tokens[:8]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 2e-6, 1.0, 1e30])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_no_number_is_too_large(
+    radix: Served, radix_driver: Driver, temperature: float, seed: int | None
+) -> None:
+    """A row that is not a distribution would end the member."""
+    most = 3.4e38
+    wild = [
+        {"logit_bias": dict.fromkeys(range(320), most)},
+        {"logit_bias": dict.fromkeys(range(320), -most)},
+        {"logit_bias": {40: most, 41: -most}},
+        {"logit_bias": {40: 1e300}},
+        {"repetition_penalty": 1e-300, "frequency_penalty": 2.0},
+        {"repetition_penalty": 2.0, "presence_penalty": -2.0, "min_p": 1.0, "top_p": 1e-300},
+    ]
+    [prompt] = radix.model.prompts(1, seed=52)
+    visits = [
+        radix_driver.visit(prompt, Sampling(9, temperature, seed=seed, logprobs=2, **each))
+        for each in wild
+    ]
+    radix_driver.write(visits, 4)
+    assert output(visits[3])[0] == 40 or temperature == 1e30
+    assert all(0 <= token < 320 for visit in visits for token in output(visit))

@@ -15,6 +15,8 @@ from tokenrouter.ipc.messages import Sampling
 from tokenrouter.subserver.engine import Seen, Visit
 
 FIRST_ROOM = 64
+LEAST_REPETITION = 1e-6
+"""A smaller penalty changes nothing more, and what it divides might not be a number any more."""
 
 Ids = numpy.typing.NDArray[numpy.int64]
 Floats = numpy.typing.NDArray[numpy.float32]
@@ -94,7 +96,8 @@ class Penalties:
         used, asked = len(self._place), self._asked
         return Held(
             self._ids[:used], self._counts[:used], self._held[:used],
-            asked.frequency_penalty, asked.presence_penalty, asked.repetition_penalty,
+            asked.frequency_penalty, asked.presence_penalty,
+            max(asked.repetition_penalty, LEAST_REPETITION),
         )  # fmt: skip
 
     def _follow(self, visit: Visit) -> None:

@@ -19,6 +19,10 @@ from tokenrouter.subserver.sglang_compat import matching
 from tokenrouter.subserver.sglang_compat.matching import Matching
 from tokenrouter.subserver.sglang_compat.penalties import Held, Penalties, penalty_of
 
+MOST_BIAS = 1e6
+"""What is biased more is certain, or impossible, already; divided by the least temperature, it is
+still a number."""
+
 Asking = Sequence[tuple[int, Visit]]
 """Rows of a batch whose visit has `Rules`, ascending."""
 
@@ -29,7 +33,11 @@ class Rules:
     def __init__(self, visit: Visit, vocabulary: int) -> None:
         sampling = visit.sampling
         self.penalties = Penalties(visit, vocabulary) if Penalties.asked(sampling) else None
-        self.bias = {i: bias for i, bias in sampling.logit_bias.items() if i < vocabulary}
+        self.bias = {
+            token: min(max(bias, -MOST_BIAS), MOST_BIAS)
+            for token, bias in sampling.logit_bias.items()
+            if token < vocabulary
+        }
         ends = {*visit.eos_ids, *sampling.stop_token_ids}
         self._ends = sorted(end for end in ends if end < vocabulary)
         self._shortest = sampling.min_new_tokens
