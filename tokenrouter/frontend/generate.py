@@ -9,6 +9,7 @@ import orjson
 from fastapi import Request, Response
 
 from tokenrouter.config import Config
+from tokenrouter.errors import RequestError
 from tokenrouter.frontend import names
 from tokenrouter.frontend.clients import DONE, EventStream, while_connected
 from tokenrouter.frontend.constraints import check_grammar, grammar_field
@@ -53,7 +54,11 @@ class Generate:
         length_field = "sampling_params.max_new_tokens"
         sampling, constrained = _sampling(body.sampling_params)
         check_grammar(self._config, route, sampling, constrained)
-        choices = (body.prompts or 1) * _first(sampling).get("n", 1)
+        samples = _first(sampling).get("n", 1)
+        for name in ("return_logprob", "top_logprobs_num"):
+            if samples > 1 and isinstance(getattr(body, name), list):
+                raise RequestError(f"{name}: with n > 1, give one value for all prompts", name)
+        choices = (body.prompts or 1) * samples
         client_id: Any = body.rid
         if choices > 1 and isinstance(body.rid, str):
             client_id = [f"{body.rid}_{i}" for i in range(choices)]

@@ -12,6 +12,8 @@ MOST_LOGPROBS = 20
 """Most alternatives to a token, as OpenAI's."""
 MOST_IDS = 4096
 """Longest list of stop ids or biases: they travel to every member with the request."""
+LARGEST_BIAS = 10_000
+"""Decides against any logit, and leaves room in 32 bits."""
 LONGEST_GRAMMAR = 256 * 1024
 """Characters of a schema or an expression."""
 
@@ -31,9 +33,10 @@ TopK = Annotated[
 ]
 MinP = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-RepetitionPenalty = Annotated[float, Field(gt=0, le=2)]
+# (Logits are divided by it, in 32 bits.)
+RepetitionPenalty = Annotated[float, Field(ge=0.01, le=2)]
 BiasedId = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
-Bias = Annotated[float, Field(allow_inf_nan=False)]
+Bias = Annotated[float, Field(ge=-LARGEST_BIAS, le=LARGEST_BIAS)]
 Biases = Annotated[dict[BiasedId, Bias], Field(max_length=MOST_IDS)]
 Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
 Length = Annotated[int, Field(ge=1)]

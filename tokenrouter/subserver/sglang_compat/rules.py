@@ -40,7 +40,8 @@ class Rules:
         }
         ends = {*visit.eos_ids, *sampling.stop_token_ids}
         self._ends = sorted(end for end in ends if end < vocabulary)
-        self._shortest = sampling.min_new_tokens
+        # Where every id is an end, none can be forbidden.
+        self._shortest = sampling.min_new_tokens if len(self._ends) < vocabulary else 0
         self._matching: Matching | None = None
 
     def matching(self, visit: Visit) -> Matching | None:
