@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.subserver.sglang_compat.conftest import Build, Served
 from tests.subserver.sglang_compat.tiny_models import EOS, VOCABULARY, TinyModel, save_tokenizer
 from tokenrouter.config import ModelConfig
 from tokenrouter.errors import ConfigError
+from tokenrouter.ipc.ports import MemberPorts
 
 
 def arguments(model: TinyModel, build: Build, seed: int = 5, **entry: Any) -> Any:
@@ -134,3 +136,32 @@ def test_fingerprints_tell_vocabularies_apart(qwen3: TinyModel, tmp_path: Path) 
 
     assert of(30) == of(30)
     assert of(30) != of(31)
+
+
+@pytest.mark.parametrize(("rank", "device"), [(0, 3), (1, 5)])
+def test_a_rank_has_its_device_and_samples_with_nobody(
+    qwen3: TinyModel, build: Build, monkeypatch: pytest.MonkeyPatch, rank: int, device: int
+) -> None:
+    from sglang.srt.layers import sampler
+
+    from tokenrouter.subserver.sglang_compat import loading
+
+    made: list[tuple[Any, ...]] = []
+    for name in ("SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK", "SGLANG_USE_MESSAGE_QUEUE_BROADCASTER"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", "all")
+    monkeypatch.setattr(sampler, "SYNC_TOKEN_IDS_ACROSS_TP", True)
+    monkeypatch.setattr(loading, "Scheduler", lambda *args: made.append(args))
+    monkeypatch.setattr(loading, "SGLangEngine", lambda *args: None)
+    monkeypatch.setattr(loading, "check_rank_port", lambda *args: made.append(args))
+    model = ModelConfig(name="m", model_path=qwen3.path, tp_size=2, base_gpu_id=3, gpu_id_step=2)
+    loading.build_engine(model, MemberPorts("", "", 4567), [6], 5, rank)
+    checked, (arguments, ports, *rest) = made[:-1], made[-1]
+    assert checked == [("m", 4567)] * (rank == 0), "the first rank listens there, the others call"
+    assert (arguments.tp_size, ports.nccl_port) == (2, 4567)
+    assert rest[:2] == [device, rank]
+    assert os.environ["SGLANG_CPU_OMP_THREADS_BIND"].split("|") == ["6", "6"]
+    assert os.environ["SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK"] == "true"
+    assert os.environ["SGLANG_USE_MESSAGE_QUEUE_BROADCASTER"] == "false"
+    assert sampler.SYNC_TOKEN_IDS_ACROSS_TP is False
