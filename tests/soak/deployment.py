@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,16 @@ def timed(*step_ms: float, **options: Any) -> dict[str, Any]:
 
 
 class Deployment(Server):
-    """A `Server` whose processes can be counted, watched and harmed."""
+    """A `Server` whose processes can be counted, watched and harmed.
+
+    ``wrapper``: a command that runs the one it is given in its own process.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], wrapper: Sequence[str] = (), **programs: str
+    ) -> None:
+        super().__init__(config, **programs)
+        self._command = [*wrapper, *self._command]
 
     def resources(self) -> dict[str, dict[str, Counter[str]]]:
         """Descriptors (by kind) and threads (by name) of each process, once they rest."""

@@ -12,6 +12,7 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -192,6 +193,57 @@ def test_a_supervisor_that_was_stopped_for_a_while_goes_on(temporary: Path) -> N
         asyncio.run(play())
         assert server.processes() == pids
         server.assert_settled()
+
+
+FULL = """
+mount -t tmpfs -o size=256k tokenrouter-test /dev/shm &&
+mount -t tmpfs -o size=256k tokenrouter-test "$TMPDIR" &&
+exec "$@"
+"""
+"""Runs a command whose shared memory and temporary files are small, and nobody else's."""
+
+
+def fill(path: Path) -> None:
+    """Write until the disk is full."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    assert os.statvfs(path).f_bavail == 0
+
+
+@pytest.mark.parametrize("on_failure", ["restart", "stop"])
+def test_full_shared_memory_and_disk(temporary: Path, on_failure: str) -> None:
+    wrapper = ["unshare", "--mount", "sh", "-ec", FULL, "sh"]
+    if subprocess.run([*wrapper, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    settings = config(on_failure=on_failure)
+    with Deployment(settings, wrapper) as server:
+        load = load_of(server, settings)
+        pids = server.processes()
+        root = Path(f"/proc/{pids['supervisor']}/root")
+        for folder in (root / "dev/shm", root / temporary.relative_to("/")):
+            fill(folder / "fill")
+
+        async def play() -> None:
+            load.faults = False
+            await load.run(8, 3, seed=7)
+            load.faults = True
+            clients = asyncio.create_task(load.run(8, 1000, seed=8))
+            await asyncio.sleep(1)
+            if on_failure == "restart":
+                await one_fault(server, load, "a", signal.SIGKILL)
+            else:
+                server.hurt("a", signal.SIGKILL)
+                async with asyncio.timeout(15):
+                    await asyncio.gather(*map(_ended, pids.values()))
+            load.stop()
+            await clients
+
+        asyncio.run(play())
+        if on_failure == "restart":
+            server.assert_settled()
+        else:
+            assert server.exit_status(5) == 1
 
 
 async def _ended(pid: int) -> None:

@@ -103,7 +103,7 @@ class Client:
             self.chat_stream: 1,
             self.leave: 3,
             self.leave_stream: 3,
-            self.abort: 0,
+            self.abort: 1,
             self.hang_up_half_way: 1,
             self.too_long: 1,
             self.bad_body: 2,
@@ -223,8 +223,9 @@ class Client:
             self._post("/generate", {**_native(model, prompt, 10 * count), "rid": rid})
         )
         await asyncio.sleep(self.rng.random() * 0.3)
-        async with self.session.post("/abort_request", json={"rid": rid}) as answer:
-            assert self._excused(answer.status) or answer.status == 200, answer.status
+        with self.load.request(""):
+            async with self.session.post("/abort_request", json={"rid": rid}) as answer:
+                assert self._excused(answer.status) or answer.status == 200, answer.status
         if (answered := await work) is not None:
             kind = answered["meta_info"]["finish_reason"]["type"]
             assert kind in ("abort", "length"), answered

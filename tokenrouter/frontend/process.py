@@ -43,6 +43,7 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     kernel.yield_to_members()
+    kernel.allow_descriptors()
     listener = bind_private(ports) if config.host == UNIX_HOST else bind(config.host, config.port)
     args = front_end_args(config)
     manager = RoutedTokenizerManager(args, sglang_ports(), config.names, config.max_requests)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -47,6 +48,12 @@ def parent_of(pid: int) -> int:
     except OSError:
         return 0
     return int(status.rpartition(")")[2].split()[1])
+
+
+def allow_descriptors() -> None:
+    """Let this process open as many descriptors as its user may: each client is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _prctl(option: int, value: int) -> None:
