@@ -16,9 +16,8 @@ TIMEOUT_S = 300.0
 
 @dataclass(frozen=True)
 class Answer:
-    """``first`` and ``last``: when its first and last event came (seconds, monotonic)."""
+    """``last``: when its last event came (seconds, monotonic)."""
 
-    first: float
     last: float
     tokens: int
 
@@ -32,7 +31,7 @@ def ask_all(
         bodies = [_body(model, prompt, tokens, stream) for prompt in prompts]
         start = time.monotonic()
         answers = await asyncio.wait_for(
-            asyncio.gather(*(_ask(port, body, stream) for body in bodies)), TIMEOUT_S
+            asyncio.gather(*(_ask(port, body) for body in bodies)), TIMEOUT_S
         )
         return start, answers
 
@@ -54,19 +53,17 @@ def _body(model: str, prompt: Sequence[int], tokens: int, stream: bool) -> bytes
     return f"{head}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data
 
 
-async def _ask(port: int, body: bytes, stream: bool) -> Answer:
+async def _ask(port: int, body: bytes) -> Answer:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(body)
-    first = last = 0.0
+    last = 0.0
     received = bytearray()
     while data := await reader.read(65536):
         received += data
         last = time.monotonic()
-        if not first and (not stream or b"data: " in received):
-            first = last
     writer.close()
     mark = b'"completion_tokens":'
     if b" 200 " not in received[:20] or mark not in received:
         sys.exit(f"request failed: {bytes(received[:500])!r}")
     tokens = int(received.rsplit(mark, 1)[1].lstrip().split(b",")[0].split(b"}")[0])
-    return Answer(first, last, tokens)
+    return Answer(last, tokens)

@@ -89,22 +89,18 @@ def turn(
 ) -> dict[str, Any]:
     """One contestant's tokens per second on ``prompts``, and its CPU milliseconds per token.
 
-    Streamed: from the first token that anyone gets to the last. Else: from the requests to
-    the answers.
+    From the requests, which have short prompts, to the last token that anyone gets.
     """
     with each.turn():
         before = each.server.cpu_seconds()
         started, answers = ask_all(each.server.port, each.model, prompts, tokens, stream)
         after = each.server.cpu_seconds()
-    if stream:
-        started = min(answer.first for answer in answers)
     seconds = max(answer.last for answer in answers) - started
     written = len(prompts) * tokens
-    counted = written - len(prompts) if stream else written
     cpu = {
         title: 1e3 * (spent - before.get(title, 0.0)) / written for title, spent in after.items()
     }
-    return {"tokens_per_s": counted / seconds, "cpu_ms_per_token": cpu}
+    return {"tokens_per_s": written / seconds, "cpu_ms_per_token": cpu}
 
 
 def compete(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -16,17 +16,19 @@ ROOT = Path(__file__).parents[2]
 HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
 """So that the code beside the benchmark is measured, whatever is installed."""
 ROUNDS = 3
+MARGIN = 1.1
+"""Of CPU times on a busy machine."""
 
 
-def median_cpu(rows: list[dict[str, Any]], contestant: str, concurrency: int) -> float:
-    """CPU milliseconds of a whole server per token."""
+def least_cpu(rows: list[dict[str, Any]], contestant: str, setting: tuple[int, bool]) -> float:
+    """CPU milliseconds of a whole server per token, where the machine disturbed least."""
     spent = [
         sum(row["cpu_ms_per_token"].values())
         for row in rows
-        if (row["contestant"], row["concurrency"]) == (contestant, concurrency)
+        if (row["contestant"], row["concurrency"], row["stream"]) == (contestant, *setting)
     ]
-    assert len(spent) == 2 * ROUNDS
-    return statistics.median(spent)
+    assert len(spent) == ROUNDS
+    return min(spent)
 
 
 @pytest.mark.slow
@@ -42,10 +44,10 @@ def test_a_token_takes_no_more_cpu_time_than_of_stock_sglang(tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(report.read_text())["demo"]
-    for concurrency in (1, 16):
-        stock = median_cpu(result["rows"], "stock", concurrency)
+    for setting in itertools.product((1, 16), (False, True)):
+        stock = least_cpu(result["rows"], "stock", setting)
         for ours in ("alone", "p = 0"):
-            assert median_cpu(result["rows"], ours, concurrency) < stock / 0.95, done.stdout
+            assert least_cpu(result["rows"], ours, setting) < stock * MARGIN, done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
     # What is left: clocks of the HTTP server and of torch's links, 10 to 1000 times a second.
     assert result["idle_cpu"] < 0.1, done.stdout
