@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.frontend.fakes import TOKENIZER
-from tokenrouter.errors import RequestError
+from tokenrouter.errors import MemberDeadError, OverloadedError, RequestError, RoutingError
 from tokenrouter.frontend.translation import failure_of, sampling_of
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
@@ -57,3 +57,16 @@ def test_a_grammar_that_is_wrong_names_the_clients_field(
     error = failure_of(finish, field)
     assert isinstance(error, RequestError)
     assert (str(error), error.field) == (told, field)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, RequestError), (429, OverloadedError), (500, RoutingError), (503, MemberDeadError),
+    ],
+)  # fmt: skip
+def test_a_failure_keeps_its_status(status: int, kind: type[Exception]) -> None:
+    error = failure_of({"type": "abort", "message": "why", "status_code": status}, None)
+    assert type(error) is kind
+    assert error.status == status
+    assert str(error) == "why"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -286,3 +287,15 @@ def test_a_crash_does_not_wait_for_a_stuck_reader(descriptor: str, waits: bool) 
     else:
         assert process.wait(10) == -signal.SIGSEGV
     process.communicate()
+
+
+@EITHER
+def test_a_socket_whose_reader_stops(single: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = start("report(seconds=flood(2000))", single, stderr=theirs)
+        answer = told(process)
+        assert answer["seconds"] < 5
+        assert 0 < answer["dropped"] < 2000
+        assert finish(process) == 0

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenrouter.errors import MemberDeadError, RequestError, RoutingError, TokenRouterError
+from tokenrouter.errors import (
+    MemberDeadError,
+    OverloadedError,
+    RequestError,
+    RoutingError,
+    TokenRouterError,
+)
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
 
@@ -74,4 +80,5 @@ def failure_of(
             return RequestError(message)
         own = grammar_field.rsplit(".", 1)[-1]  # a member calls it so
         return RequestError(f"{grammar_field}: {message.removeprefix(f'{own}: ')}", grammar_field)
-    return (MemberDeadError if status == 503 else RoutingError)(message)
+    kinds: dict[int, type[TokenRouterError]] = {429: OverloadedError, 503: MemberDeadError}
+    return kinds.get(status, RoutingError)(message)

@@ -11,6 +11,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import stat
 import threading
 from abc import abstractmethod
@@ -57,6 +58,9 @@ class DirectHandler(LineHandler):
     def __init__(self) -> None:
         super().__init__()
         self._descriptor = unblocked_stderr()
+        self._socket: socket.socket | None = None
+        if stat.S_ISSOCK(os.fstat(STDERR).st_mode):  # of the system's journal, for example
+            self._socket = socket.socket(fileno=os.dup(STDERR))
         self._lost = self._told = 0
         self._torn = False
 
@@ -75,14 +79,21 @@ class DirectHandler(LineHandler):
         written = 0
         with contextlib.suppress(OSError):  # counted, as nobody can be told
             if poll.poll(0):
-                written = os.write(self._descriptor, data)
+                written = self._write(data)
         if written == len(data):
             self._told, self._torn = lost, False
         else:
             self._lost, self._torn = lost + 1, self._torn or written > 0
 
+    def _write(self, data: bytes) -> int:
+        if self._socket is None:
+            return os.write(self._descriptor, data)
+        return self._socket.send(data, socket.MSG_DONTWAIT)
+
     def close(self) -> None:
-        """Close the descriptor, if it is its own."""
+        """Close the descriptors that are its own."""
+        if self._socket is not None:
+            self._socket.close()
         if self._descriptor != STDERR:
             os.close(self._descriptor)
             self._descriptor = STDERR

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -181,9 +182,8 @@ def test_an_end_that_the_grammar_demands_comes_before_the_minimum(driver: Driver
 
 def test_reasoning_comes_before_the_grammar(bytes_served: Served, driver: Driver) -> None:
     engine = bytes_served.engine
-    engine.use_reasoning_parser(None)
     engine._compiler = None
-    engine._think_end = ord("#")
+    engine._think_end = (ord("#"),)
     try:
         sampling = asks(logit_bias={ord("#"): 5.0})
         rng = random.Random(1)
@@ -201,7 +201,31 @@ def test_reasoning_comes_before_the_grammar(bytes_served: Served, driver: Driver
         driver.write([closed], 2)
         assert output(closed)[0] in LETTERS
     finally:
-        engine._compiler = engine._think_end = None
+        engine._compiler, engine._think_end = None, ()
+
+
+def test_the_end_of_reasoning_may_be_several_tokens(bytes_served: Served, driver: Driver) -> None:
+    engine = bytes_served.engine
+    engine.use_reasoning_parser("qwen3")
+    engine._compiler = None
+    assert bytes(engine._think_end) == b"</think>"
+    try:
+        bias = dict.fromkeys(b"xyz", 50.0)  # which the grammar forbids
+        visit = ready(driver, driver.visit([65, 66], asks(text="[ab]{9}", logit_bias=bias)))
+        driver.write([visit], 3)
+        visit.tokens += b"</think>"
+        driver.write([visit], 3)
+        driver.cut(visit, visit.length - 5)
+        driver.write([visit], 2)
+        visit.tokens += b"</think>"
+        driver.write([visit], 2)
+        text = bytes(output(visit)).decode()
+        assert re.fullmatch("[xyz]{3}</thin[xyz]{2}</think>[ab]{2}", text), text
+        closed = ready(driver, driver.visit([*b"A<think></think>", 10, 10], visit.sampling))
+        driver.write([closed], 2)
+        assert set(output(closed)) <= set(b"ab")
+    finally:
+        engine._compiler, engine._think_end = None, ()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ from transformers import AutoTokenizer
 
 from tests.integration.models import DEMO
 from tests.subserver.sglang_compat.driver import Driver
-from tokenrouter.errors import RequestError
+from tokenrouter.errors import OverloadedError
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.engine import Visit
 from tokenrouter.subserver.sglang_compat import grammar_compiler, grammar_process
@@ -76,6 +77,20 @@ def test_a_queue_of_grammars_has_an_end(
     monkeypatch.setattr(grammar_compiler, "MOST_WAITING", 3)
     for text in "abc":
         compiler.request(visit(text), lambda: None)
-    with pytest.raises(RequestError, match="too many"):
+    with pytest.raises(OverloadedError, match="too many"):
         compiler.request(visit("d"), lambda: None)
     compiler.request(visit("a"), lambda: None)
+
+
+def test_a_machine_without_room_is_tried_again(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> int:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(os, "fork", full)
+    with pytest.raises(OverloadedError, match="no more processes") as caught:
+        compiler.request(visit("a"), lambda: None).result(20)
+    assert caught.value.status == 429
+    monkeypatch.undo()
+    assert compiler.request(visit("a"), lambda: None).result(20).grammar

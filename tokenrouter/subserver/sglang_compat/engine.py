@@ -30,7 +30,7 @@ from tokenrouter.subserver.sglang_compat.pools import Pools
 from tokenrouter.subserver.sglang_compat.rules import Asking, adjust
 from tokenrouter.subserver.sglang_compat.sampling import GREEDY, row_sampling
 from tokenrouter.subserver.sglang_compat.seeded import draw_seeded, is_seeded
-from tokenrouter.subserver.sglang_compat.vocabulary import eos_ids, fingerprint, think_end_id
+from tokenrouter.subserver.sglang_compat.vocabulary import eos_ids, fingerprint, think_end_ids
 
 
 class SGLangEngine:
@@ -56,7 +56,7 @@ class SGLangEngine:
         self.tokenizer_fingerprint = fingerprint(scheduler.tokenizer)
         self._grammars = grammars
         self._compiler: GrammarCompiler | None = None
-        self._think_end: int | None = None
+        self._think_end: tuple[int, ...] = ()
         self._digest = BatchDigest()
         # A CPU has computed everything by the time a call returns.
         self._synchronous = self._pools.rows.device == "cpu"
@@ -70,7 +70,7 @@ class SGLangEngine:
 
     def use_reasoning_parser(self, name: str | None) -> None:
         """Grammars bind what follows the reasoning that SGLang's parser ``name`` tells."""
-        self._think_end = think_end_id(self.scheduler.tokenizer, name)
+        self._think_end = think_end_ids(self.scheduler.tokenizer, name)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens included, as SGLang reads it for stop strings."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from xgrammar import CompiledGrammar, TokenizerInfo
 
-from tokenrouter.errors import RequestError
+from tokenrouter.errors import OverloadedError, RequestError
 from tokenrouter.ipc.messages import Grammar
 from tokenrouter.subserver.engine import Visit
 from tokenrouter.subserver.sglang_compat import grammar_process
@@ -26,10 +26,10 @@ MOST_WAITING = 256
 
 
 class Compiled(NamedTuple):
-    """A grammar, and the id that ends the reasoning before it (None: it begins at once)."""
+    """A grammar, and the ids that end the reasoning before it (none: it begins at once)."""
 
     grammar: CompiledGrammar
-    think_end: int | None
+    think_end: tuple[int, ...]
 
 
 class GrammarCompiler:
@@ -37,10 +37,10 @@ class GrammarCompiler:
 
     Args:
         vocabulary: ids from here on are never written.
-        think_end: the id that ends a model's reasoning, which no grammar binds.
+        think_end: the ids that end a model's reasoning, which no grammar binds.
     """
 
-    def __init__(self, tokenizer: Any, vocabulary: int, think_end: int | None = None) -> None:
+    def __init__(self, tokenizer: Any, vocabulary: int, think_end: tuple[int, ...] = ()) -> None:
         self._tokenizer, self._vocabulary = tokenizer, vocabulary
         self._think_end = think_end
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="grammar")
@@ -54,16 +54,19 @@ class GrammarCompiler:
         no grammar.
 
         Raises:
-            RequestError: the visit has none, or too many are waiting.
+            RequestError: the visit has none.
+            OverloadedError: too many are waiting.
         """
         grammar = visit.sampling.grammar
         if grammar is None:
             raise RequestError("the request has no grammar")
         key = (grammar, visit.eos_ids)
         future = self._known.get(key)
-        if future is None:
+        if future is None or _may_succeed_now(future):
             if sum(not each.done() for each in self._known.values()) >= MOST_WAITING:
-                raise RequestError(f"{grammar.kind}: too many grammars are being compiled; retry")
+                raise OverloadedError(
+                    f"{grammar.kind}: too many grammars are being compiled; retry"
+                )
             future = self._threads.submit(self._compile, grammar, visit.eos_ids)
             self._known[key] = future
             self._forget()
@@ -82,10 +85,17 @@ class GrammarCompiler:
     def _compile(self, grammar: Grammar, eos_ids: tuple[int, ...]) -> Compiled:
         try:
             compiled = grammar_process.compiled(self._info(eos_ids), grammar)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             raise RequestError(f"{grammar.kind}: {error}", grammar.kind) from error
+        except OSError as error:
+            raise OverloadedError(f"{grammar.kind}: no room to compile it: {error}") from error
         return Compiled(compiled, self._think_end)
 
     def _tokenizer_info(self, eos_ids: tuple[int, ...]) -> TokenizerInfo:
         ends = [each for each in eos_ids if each < self._vocabulary]
         return grammar_process.tokenizer_info(self._tokenizer, self._vocabulary, ends)
+
+
+def _may_succeed_now(future: Future[Compiled]) -> bool:
+    """Whether it failed for want of something, and not for what its grammar is."""
+    return future.done() and isinstance(future.exception(), OverloadedError)

@@ -12,6 +12,7 @@ import os
 import re
 import resource
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,8 @@ from tokenrouter.processes.kernel import die_with
 
 CPU_SECONDS = 20
 """The work may take so long."""
+MASK_SECONDS = 0.2
+"""The first mask may take so long: later ones are made by the member's loop."""
 MEMORY_BYTES = 2 << 30
 """The work may use so much more memory than there is."""
 ANY_JSON = "$$ANY$$"
@@ -69,18 +72,19 @@ def run_apart(work: Callable[[], str]) -> str:
 
     Raises:
         ValueError: it raised, ended its process, or took too much.
+        OSError: the machine has no room for a process.
     """
     reader, writer = os.pipe()
-    parent = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _child(parent, writer, work)
-    os.close(writer)
-    try:
-        with os.fdopen(reader, "rb") as pipe:
-            kind, text = pipe.read(1), pipe.read().decode("utf-8", "replace")
-    finally:
-        _, status = os.waitpid(pid, 0)
+    with os.fdopen(reader, "rb") as pipe:
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _child(parent, writer, work)
+        finally:
+            os.close(writer)
+        kind, text = pipe.read(1), pipe.read().decode("utf-8", "replace")
+    _, status = os.waitpid(pid, 0)
     if kind == _OK and status == 0:
         return text
     if kind == _WRONG:
@@ -130,7 +134,11 @@ def _compile(info: TokenizerInfo, grammar: Grammar) -> CompiledGrammar:
     compiled = _by_kind(compiler, grammar.kind, grammar.text)
     # What crashes a matcher shows at its first mask.
     mask = allocate_token_bitmask(1, info.vocab_size)
-    GrammarMatcher(compiled).fill_next_token_bitmask(mask)
+    matcher = GrammarMatcher(compiled)
+    start = time.process_time()
+    matcher.fill_next_token_bitmask(mask)
+    if time.process_time() - start > MASK_SECONDS:
+        raise ValueError("takes too long to follow; make it simpler")
     return compiled
 
 

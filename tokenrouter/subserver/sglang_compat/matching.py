@@ -16,7 +16,7 @@ from tokenrouter.subserver.engine import Seen, Visit
 from tokenrouter.subserver.sglang_compat.grammar_compiler import Compiled
 
 PROMPT_TAIL = 8
-"""A prompt that closes the reasoning itself does so within so many of its last tokens."""
+"""A prompt that closes the reasoning itself does so with so many tokens after that, at most."""
 ALL = -1
 """A word of a mask that allows every id."""
 
@@ -26,8 +26,12 @@ class Matching:
 
     def __init__(self, visit: Visit, compiled: Compiled) -> None:
         self._compiled = compiled
-        prompt_end = visit.tokens[: visit.prompt_length][-PROMPT_TAIL:]
-        self._reasons = compiled.think_end is not None and compiled.think_end not in prompt_end
+        self._end = list(compiled.think_end)
+        start = max(visit.prompt_length - len(self._end) - PROMPT_TAIL, 0)
+        self._reasons = bool(self._end) and not any(
+            visit.tokens[i : i + len(self._end)] == self._end
+            for i in range(start, visit.prompt_length - len(self._end) + 1)
+        )
         self._restart(visit)
 
     def mask(self, visit: Visit, masks: torch.Tensor, row: int) -> str | None:
@@ -49,6 +53,7 @@ class Matching:
         self._matcher = GrammarMatcher(self._compiled.grammar)
         self._seen = Seen(visit.prompt_length, len(visit.cuts))
         self._begun = not self._reasons
+        self._tail: list[int] = []
         self._accepted: list[int] = []
 
     def _follow(self, visit: Visit) -> None:
@@ -66,7 +71,8 @@ class Matching:
     def _accept(self, tokens: Sequence[int]) -> None:
         for token in tokens:
             if not self._begun:
-                self._begun = token == self._compiled.think_end
+                self._tail = [*self._tail, token][-len(self._end) :]
+                self._begun = self._tail == self._end
             elif self._matcher.is_terminated():
                 return  # a visit may run on until it hears of its end
             elif self._matcher.accept_token(token):

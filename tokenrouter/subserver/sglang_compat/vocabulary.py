@@ -19,14 +19,14 @@ def eos_ids(model_config: Any, tokenizer: Any) -> tuple[int, ...]:
     return tuple(sorted(ids))
 
 
-def think_end_id(tokenizer: Any, reasoning_parser: str | None) -> int | None:
-    """The id that ends a model's reasoning; None: it is not told from the answer."""
+def think_end_ids(tokenizer: Any, reasoning_parser: str | None) -> tuple[int, ...]:
+    """The ids that end a model's reasoning; none where it is not told from the answer."""
     if reasoning_parser is None:
-        return None
+        return ()
     from sglang.srt.reasoning_parser import ReasoningParser
 
     end = ReasoningParser(reasoning_parser, stream_reasoning=False).detector.think_end_token
-    return int(tokenizer.encode(end, add_special_tokens=False)[0])
+    return tuple(tokenizer.encode(end, add_special_tokens=False))
 
 
 def fingerprint(tokenizer: Any) -> str:
