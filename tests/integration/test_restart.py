@@ -217,9 +217,12 @@ def test_a_death_with_nothing_in_flight_goes_unnoticed(server: Server) -> None:
 def test_sigterm_finishes_what_is_there() -> None:
     with Server(timed(drain_timeout_s=20)) as server:
         body = {"text": "Add 1", "sampling_params": {**LONG, "max_new_tokens": 600}}
-        with ThreadPoolExecutor(1) as pool:
+        with ThreadPoolExecutor(2) as pool:
             begun = pool.submit(server.generate, **body)
-            wait_until(lambda: any(state["requests"] for state in server.states()))
+            stream = pool.submit(
+                httpx.post, f"{server.url}/generate", json={**body, "stream": True}, timeout=60
+            )
+            wait_until(lambda: any(state["requests"] == 2 for state in server.states()))
             os.kill(server.processes()["supervisor"], signal.SIGTERM)
             wait_until(lambda: server.client.get("/health").status_code == 503)
             refused = server.client.post("/generate", json=body)
@@ -227,6 +230,7 @@ def test_sigterm_finishes_what_is_there() -> None:
             assert "stopping" in refused.json()["error"]["message"]
             assert int(refused.headers["retry-after"]) > 0
             assert len(begun.result(20)["output_ids"]) == 600
+            assert stream.result(20).text.endswith("data: [DONE]\n\n")
         assert server.exit_status(10) == 0
 
 

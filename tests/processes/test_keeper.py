@@ -15,6 +15,7 @@ from tokenrouter.config import Config
 from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END
 from tokenrouter.ipc.ports import Ports, choose_ports
 from tokenrouter.ipc.supervision import (
+    Busy,
     Down,
     Drain,
     Drained,
@@ -243,6 +244,22 @@ def test_one_that_hangs_is_killed_once(caplog: pytest.LogCaptureFixture) -> None
     world.die("large", "large#1")
     assert "large hangs (no sign of life for 10 s); its requests fail" in caplog.text
     assert world.keeper.failure is None
+
+
+def test_one_that_is_busy_may_be_silent_for_so_long() -> None:
+    world = World(hang_timeout_s=10)
+    world.happen(Said("large", Busy(100.0)))
+    others = ("small", "front-end", "detokenizer")
+    world.pass_time(1, [*others, "large#1"])  # which had not begun yet
+    world.pass_time(104, others)
+    assert world.family.killed == [], "its ranks are busy with it"
+    world.pass_time(1, NAMES)
+    world.pass_time(12, others)
+    assert world.family.killed[:2] == ["large", "large#1"], "the excuse ended with the answer"
+    world = World(hang_timeout_s=10)
+    world.happen(Said("large", Busy(20.0)))
+    world.pass_time(35, others)
+    assert world.family.killed[:2] == ["large", "large#1"]
 
 
 def test_a_zygote_that_hangs_ends_everything() -> None:

@@ -88,6 +88,9 @@ class MemoryLinks:
             self.deployment.wires[self.member, member].append(messages)
         self.posted = {}
 
+    def busy(self, seconds: float) -> None:
+        """Nobody watches."""
+
     def wake(self) -> None:
         self.deployment.awake[self.member] = None
         self.woken = True

@@ -67,6 +67,9 @@ class Script:
         self.log += [("to", *each) for each in self.pending]
         self.pending = []
 
+    def busy(self, seconds: float) -> None:
+        """Nobody watches."""
+
     def wake(self) -> None:
         raise AssertionError("nobody else lives in this test")
 

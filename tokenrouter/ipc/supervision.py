@@ -3,7 +3,7 @@
 A UNIX stream socket; a message is a 4-byte little-endian length and a msgpack array.
 
 child -> supervisor:  Hello, MemberReady (members) or Ready (others), StartupFailed, Serving,
-                      Pong, Stuck, Drained
+                      Pong, Busy, Stuck, Drained
 supervisor -> child:  Roster, once every process is ready; then Ping, Down, Up, Drain
 
 A process is named by its member's index, or by `messages.FRONT_END` or `DETOKENIZER`. The order
@@ -69,6 +69,12 @@ class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
     """The child's loop turns: its answer to a `Ping`."""
 
     number: int
+
+
+class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
+    """The child's loop is about to do something long: for ``seconds``, silence is no hang."""
+
+    seconds: float
 
 
 class Stuck(msgspec.Struct, frozen=True, array_like=True, tag="stuck"):
@@ -148,7 +154,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
     """Take no more requests, and say when none is left (for the front end)."""
 
 
-ChildMessage = Hello | MemberReady | Ready | StartupFailed | Serving | Pong | Stuck | Drained
+ChildMessage = Hello | MemberReady | Ready | StartupFailed | Serving | Pong | Busy | Stuck | Drained
 SupervisorMessage = Roster | Down | Up | Ping | Drain
 News = Down | Up | Drain
 """What a child's loop is told while it serves."""

@@ -19,6 +19,7 @@ class Heartbeat:
         self._timeout_s = timeout_s
         self._watched: set[str] = set()
         self._owed: dict[str, float] = {}
+        self._excused: dict[str, tuple[str, float]] = {}
         self._last = now
         self._number = 0
 
@@ -30,7 +31,12 @@ class Heartbeat:
         """Ping these no more."""
         for name in names:
             self._watched.discard(name)
-            self._owed.pop(name, None)
+            self._excused.pop(name, None)
+            self.answered(name)
+
+    def excuse(self, names: Iterable[str], by: str, until: float) -> None:
+        """These may be silent until then, or until ``by`` gives a sign of life."""
+        self._excused.update(dict.fromkeys(names, (by, until)))
 
     def left(self, now: float) -> float:
         """Seconds until the next beat is due."""
@@ -39,6 +45,8 @@ class Heartbeat:
     def answered(self, name: str) -> None:
         """A sign of life."""
         self._owed.pop(name, None)
+        for each in [each for each, (by, _) in self._excused.items() if by == name]:
+            del self._excused[each]
 
     def beat(self, now: float) -> tuple[list[str], list[str]]:
         """(whom to ping now, who has been silent for too long).
@@ -50,7 +58,11 @@ class Heartbeat:
         if held_up > 0:
             self._owed = {name: since + held_up for name, since in self._owed.items()}
         self._last = now
-        overdue = [name for name, since in self._owed.items() if now - since > self._timeout_s]
+        overdue = [
+            name
+            for name, since in self._owed.items()
+            if now - max(since, self._excused.get(name, ("", since))[1]) > self._timeout_s
+        ]
         due = [name for name in sorted(self._watched) if name not in self._owed]
         self._owed.update(dict.fromkeys(due, now))
         return due, overdue

@@ -18,6 +18,7 @@ from tokenrouter.errors import StartupError
 from tokenrouter.ipc.messages import FRONT_END
 from tokenrouter.ipc.ports import renewed
 from tokenrouter.ipc.supervision import (
+    Busy,
     Down,
     Drain,
     Drained,
@@ -114,6 +115,8 @@ class Keeper:
                 self._reported(unit, name)
             case Serving():
                 self._returned(unit)
+            case Busy(seconds):  # with all its ranks
+                self._heartbeat.excuse(unit.names, name, self._clock() + seconds)
             case Stuck(process, generation):
                 self._stuck(process, generation, name)
             case StartupFailed(reason):

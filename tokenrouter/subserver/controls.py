@@ -11,6 +11,8 @@ from tokenrouter.subserver.engine import Engine
 
 ALONE = frozenset({"flush_cache", "update_weights_from_disk"})
 """What would pull the KV away under a visit."""
+LONGEST_S = 1800.0
+"""Weights of a large model come from a slow disk."""
 
 
 def carry_out(engine: Engine, member: int, held: int, control: Control) -> Controlled:

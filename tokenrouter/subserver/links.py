@@ -30,6 +30,9 @@ class Links(Protocol):
     def emit(self, outputs: Sequence[Output | MemberState | Controlled]) -> None:
         """Send outputs to the detokenizer."""
 
+    def busy(self, seconds: float) -> None:
+        """Tell the supervisor that the loop may not turn for so long."""
+
     def dropped(self) -> dict[str, int]:
         """Frames that were not applied, by kind."""
 

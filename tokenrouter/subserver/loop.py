@@ -36,7 +36,7 @@ from tokenrouter.ipc.messages import (
 from tokenrouter.ipc.supervision import Down, Drain, News, Roster, Up
 from tokenrouter.schedulers.base import Step
 from tokenrouter.subserver.batching import Rules, choose, clamp
-from tokenrouter.subserver.controls import carry_out
+from tokenrouter.subserver.controls import LONGEST_S, carry_out
 from tokenrouter.subserver.engine import Engine, StepBatch, Visit, Work
 from tokenrouter.subserver.finish import Decode
 from tokenrouter.subserver.home import Home
@@ -192,6 +192,7 @@ class Subserver:
             self._links.emit([self._state(message.ticket)])
         elif isinstance(message, Control) and sender == FRONT_END:
             held = len(self.visits) + len(self.home)
+            self._links.busy(LONGEST_S)
             self._links.emit([carry_out(self.engine, self.member, held, message)])
         elif isinstance(message, Open | Close) or (
             isinstance(message, HandOver) and message.uid not in self.home

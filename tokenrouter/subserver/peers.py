@@ -23,7 +23,7 @@ from tokenrouter.ipc.messages import (
     Output,
 )
 from tokenrouter.ipc.ports import Ports
-from tokenrouter.ipc.supervision import ChildLink, Down, News, Roster, Stuck, Up
+from tokenrouter.ipc.supervision import Busy, ChildLink, Down, News, Roster, Stuck, Up
 from tokenrouter.ipc.waiting import Waiter
 
 logger = logging.getLogger(__name__)
@@ -94,6 +94,10 @@ class PeerLinks:
             for output in outputs:
                 outbox.post(output)
             self._flush(DETOKENIZER)
+
+    def busy(self, seconds: float) -> None:
+        """Tell the supervisor that the loop may not turn for so long."""
+        self._link.send(Busy(seconds))
 
     def dropped(self) -> dict[str, int]:
         """Frames that were not applied, by kind."""
