@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ SLACK_S = 1.0
 """For the clients of a busy machine to notice."""
 BACK_S = 40.0
 MEMBERS = ("a", "b")
+CHILDREN = (*MEMBERS, "detokenizer", "front-end")
+LONGEST_S = 15.0
+"""An answer of 400 tokens, whoever writes them."""
 CONTEXT = 2048
 CLIENTS = 24
 
@@ -68,29 +71,51 @@ def load_of(server: Deployment, settings: dict[str, Any]) -> Load:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_dies_or_hangs_comes_back(temporary: Path, seed: int) -> None:
     rng = random.Random(seed)
-    faults = [
-        (name, number)
-        for name in (*MEMBERS, "detokenizer", "front-end")
-        for number in (signal.SIGKILL, signal.SIGSTOP)
-    ]
+    faults = [(name, number) for name in CHILDREN for number in (signal.SIGKILL, signal.SIGSTOP)]
     rng.shuffle(faults)
     print(f"seed {seed}: {[(name, number.name) for name, number in faults]}")
+
+    async def hurt(server: Deployment, load: Load) -> None:
+        for name, number in faults[: len(faults) // 2 + 1]:
+            await asyncio.sleep(rng.random() * 2)
+            await one_fault(server, load, name, number)
+
+    under_load(seed, hurt)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_several_die_while_others_return(temporary: Path, seed: int) -> None:
+    """At any moment, newcomers too: in the end all are there, and nothing has stuck."""
+    rng = random.Random(seed)
+
+    async def hurt(server: Deployment, load: Load) -> None:
+        for _ in range(12):
+            await asyncio.sleep(rng.random() * 1.5)
+            name = rng.choice(CHILDREN)
+            print(f"SIGKILL of {name}")
+            with contextlib.suppress(KeyError, ProcessLookupError):  # it is gone already
+                server.hurt(name, signal.SIGKILL)
+        hit = set(load.flying)
+        await asyncio.sleep(FAIL_S + SLACK_S)
+        await healthy(server, BACK_S)
+        # Those of others' models may go on, but not for long.
+        await asyncio.sleep(LONGEST_S)
+        assert not hit & set(load.flying)
+
+    under_load(seed, hurt)
+
+
+def under_load(seed: int, hurt: Callable[[Deployment, Load], Coroutine[Any, Any, None]]) -> None:
+    """Clients ask and ask while ``hurt`` runs; afterwards all is as it was, and exact."""
     settings = config()
     with Deployment(settings) as server:
         load = load_of(server, settings)
         before = set(server.processes())
 
-        async def hurt() -> None:
-            for name, number in faults[: len(faults) // 2 + 1]:
-                await asyncio.sleep(rng.random() * 2)
-                await one_fault(server, load, name, number)
-
         async def play() -> None:
             clients = asyncio.create_task(load.run(CLIENTS, 1000, seed))
-            await asyncio.wait(
-                (clients, scenario := asyncio.create_task(hurt())),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            scenario = asyncio.create_task(hurt(server, load))
+            await asyncio.wait((clients, scenario), return_when=asyncio.FIRST_COMPLETED)
             if clients.done():
                 scenario.cancel()
             load.stop()
