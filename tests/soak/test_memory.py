@@ -7,6 +7,7 @@ below what the smallest leak would give; `leaks` has a deployment that leaks tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ MOST_BYTES = 100.0
 
 
 async def ask(server: Deployment, posts: int) -> None:
-    """So many POSTs of `BATCH` requests each, of several kinds."""
+    """So many POSTs of `BATCH` requests each: streams or not, now and then left or wrong."""
     left = iter(range(posts))
     async with aiohttp.ClientSession(server.url) as session:
 
@@ -42,10 +43,20 @@ async def ask(server: Deployment, posts: int) -> None:
                     "sampling_params": {"max_new_tokens": 3},
                     "stream": number % 4 == 0,
                 }
-                async with session.post("/generate", json=body) as answer:
-                    data = await answer.read()
-                    assert answer.status == 200, data
-                    assert b"error" not in data, data
+                if number % 10 == 5:  # leaves
+                    body["sampling_params"] = {"max_new_tokens": 500}
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(0.02), session.post("/generate", json=body):
+                            await asyncio.sleep(1)
+                elif number % 10 == 7:  # is wrong
+                    body["text"] = number
+                    async with session.post("/generate", json=body) as answer:
+                        assert answer.status == 400
+                else:
+                    async with session.post("/generate", json=body) as answer:
+                        data = await answer.read()
+                        assert answer.status == 200, data
+                        assert b"error" not in data, data
 
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
 
