@@ -161,7 +161,7 @@ def test_a_dead_member_fails_what_may_visit_it_and_returns(server: Server) -> No
     wait_healthy(server)
     live.close()
     assert answer(server) == expected
-    server.assert_clean()
+    server.assert_clean(after_deaths=True)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_every_kind_of_process_returns(server: Server, victim: str, number: sign
         assert live.plain["tokenrouter/small"].result(20)[1] == 503
         wait_healthy(server)
     live.close()
-    server.assert_clean()
+    server.assert_clean(after_deaths=True)
 
 
 def test_a_death_with_nothing_in_flight_goes_unnoticed(server: Server) -> None:
@@ -211,7 +211,7 @@ def test_a_death_with_nothing_in_flight_goes_unnoticed(server: Server) -> None:
         kill(server, victim)
         wait_healthy(server)
         answer(server)
-    server.assert_clean()
+    server.assert_clean(after_deaths=True)
 
 
 def test_sigterm_finishes_what_is_there() -> None:
@@ -260,4 +260,4 @@ def test_the_demo_pair_is_back_in_five_seconds() -> None:
             died = kill(server, victim)
             assert wait_healthy(server) - died < 5.0
             assert answer(server) == expected
-        server.assert_clean()
+        server.assert_clean(after_deaths=True)
