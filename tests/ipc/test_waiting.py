@@ -86,3 +86,13 @@ def test_another_thread_ends_it_whenever_it_comes() -> None:
 def test_wakeup_is_left_as_it_was() -> None:
     Waiter([]).close()
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_wake_up_ends_one_wait_only() -> None:
+    waiter = Waiter([])
+    waiter.wake()
+    waiter.wait(None)
+    start = time.monotonic()
+    waiter.wait(0.05)
+    assert time.monotonic() - start >= 0.05, "the next wait ends at once: the loop would spin"
+    waiter.close()

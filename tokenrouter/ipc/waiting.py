@@ -45,7 +45,7 @@ class Waiter:
         for each, _ in events:
             if isinstance(each, zmq.Socket):
                 ready.append(each)
-            elif each is self._woken:
+            elif each == self._woken.fileno():  # what is not ZeroMQ's goes by its number
                 self._woken.recv(4096)
         return ready
 
