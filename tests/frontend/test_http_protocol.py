@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import time
 from typing import Any
@@ -73,6 +74,59 @@ def test_what_is_no_http_is_answered_in_json(server: Deployment) -> None:
     head, _, body = exchange(server, b"\x16\x03\x01 hello\r\n\r\n").partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
+def post(body: bytes, *fields: bytes) -> bytes:
+    """A request whose body's length is stated right, unless `fields` say how it comes."""
+    lines = fields or (b"content-length: %d" % len(body),)
+    head = [b"POST /generate HTTP/1.1", b"host: x", b"content-type: application/json", *lines]
+    return b"\r\n".join([*head, b"", body])
+
+
+ABC = b'{"text": "abc", "sampling_params": {"max_new_tokens": 400}}'
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_requests_before_garbage_are_answered_first(server: Deployment, times: int) -> None:
+    answer = exchange(server, post(ABC) * times + b"GARBAGE\r\n\r\n")
+    statuses = re.findall(rb"HTTP/1.1 (\d+)", answer)
+    assert statuses == [b"200"] * times + [b"400"]
+    assert answer.count(reply_text(b"abc").encode()) == times
+
+
+def test_garbage_while_an_answer_is_under_way_is_refused_after_it(server: Deployment) -> None:
+    answer = exchange(server, post(ABC), b"GARBAGE\r\n\r\n", b"more", b"and more")
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"400"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "statuses"),
+    [
+        (post(b"zz\r\n" + ABC, b"transfer-encoding: chunked"), [b"400"]),
+        (post(ABC, b"content-length: 9"), [b"400", b"400"]),
+        (post(ABC) + post(b"zz\r\n", b"transfer-encoding: chunked"), [b"200", b"400"]),
+        (post(ABC, b"content-length: nine"), [b"400"]),
+    ],
+    ids=["chunk size", "short length", "chunk size behind another", "length"],
+)
+def test_a_broken_body_is_answered(
+    server: Deployment, request_: bytes, statuses: list[bytes]
+) -> None:
+    assert re.findall(rb"HTTP/1.1 (\d+)", exchange(server, request_)) == statuses
+
+
+@pytest.mark.parametrize(("size", "status"), [(60_000, b"200"), (70_000, b"431")])
+@pytest.mark.parametrize("place", [b"x: %s", b"transfer-encoding: chunked\r\n\r\n0\r\nx: %s"])
+def test_a_long_head_in_one_piece_is_refused(
+    server: Deployment, size: int, status: bytes, place: bytes
+) -> None:
+    fields = place % (b"a" * size)
+    sent = b"GET /health HTTP/1.1\r\nhost: x\r\n" + fields + b"\r\n\r\n"
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as link:
+        link.sendall(sent)
+        assert link.recv(65536).split()[1] == status
+    assert httpx.get(f"{server.url}/health").status_code == 200
 
 
 def test_a_client_that_says_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
