@@ -62,6 +62,10 @@ if [ -n "$have" ] && [ "${wanted:-$have}" = "$have" ] && [ -f $stamp ] &&
   exit 0
 fi
 
+# A link leads to the environment of another folder, which must not be cleared from here.
+[ ! -L $venv ] || die "$venv is a link to $(readlink $venv), which was not made for this folder;" \
+  "run launch/install.sh where it stands, or remove the link"
+
 rm -f $stamp # from here until the end the environment counts as unfinished
 if [ -z "$have" ] || [ "${wanted:-$have}" != "$have" ] ||
   ! grep -q "^command = .* $PWD/$venv\$" $venv/pyvenv.cfg; then

@@ -167,7 +167,10 @@ def test_the_demo(served: list[Config], capsys: pytest.CaptureFixture[str]) -> N
     ("arguments", "message"),
     [
         ("serve", "models: none configured"),
-        ("serve --config none.yaml", "--config: cannot read none.yaml: No such file"),
+        (
+            "serve --config none.yaml",
+            "none.yaml: cannot be read: No such file or directory; give the path",
+        ),
         ("serve --demo --config f.yaml", "--demo: brings its own configuration"),
         ("serve --model one", "--model: wants NAME=PATH, got 'one'"),
         ("serve --treshold 1 --demo", "--treshold: unknown flag; did you mean '--threshold'?"),

@@ -88,6 +88,23 @@ def test_ports_of_file_and_flags_are_joined(folder: Path) -> None:
     assert config.ports == {"one": {"nccl": 2, "peer": "ipc:///p"}}
 
 
+def test_another_algorithm_comes_without_the_settings_of_the_first(folder: Path) -> None:
+    models = [ENTRY, {**ENTRY, "name": "two"}]
+    settings = {"models": models, "algorithm": "entropy", "router_threshold": 0.1}
+    assert read(folder, settings, {"algorithm": "entropy"}).router_threshold == 0.1
+    assert read(folder, settings, {"algorithm": "random"}).router_threshold is None
+    flags = {"algorithm": "random", "router_threshold": "0.7"}
+    assert read(folder, settings, flags).router_threshold == 0.7
+    assert read(folder, settings, TOKENROUTER_ALGORITHM="random").router_threshold is None
+    environment = {"TOKENROUTER_ALGORITHM": "random", "TOKENROUTER_ROUTER_THRESHOLD": "0.3"}
+    assert read(folder, settings, **environment).router_threshold == 0.3
+    settings = {"models": models, "algorithm": "cascade", "algorithm_args": {"thresholds": [0.5]}}
+    assert read(folder, settings, {"algorithm": "random"}).algorithm_args == {}
+    # A threshold of no algorithm in particular is meant for the one that is chosen.
+    settings = {"models": models, "router_threshold": 0.2}
+    assert read(folder, settings, {"algorithm": "random"}).router_threshold == 0.2
+
+
 def test_flags_do_not_hide_a_malformed_file(folder: Path) -> None:
     flags = {"ports": {"one": {"nccl": 2}}}
     with pytest.raises(ConfigError, match=r"ports: must be a mapping, got \[1\]"):
@@ -239,7 +256,7 @@ def test_a_file_that_is_no_configuration(folder: Path, text: str, message: str) 
 
 
 def test_a_file_that_is_not_there(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--config: cannot read .*none.yaml: No such file"):
+    with pytest.raises(ConfigError, match=r"none.yaml: cannot be read: No such file"):
         load(folder / "none.yaml", {}, {})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,27 @@ def test_the_script_says_how_to_use_it(arguments: tuple[str, ...]) -> None:
     done = script(*arguments)
     assert done.returncode == 2
     assert "launch/qwen3.sh serve 0.6b-32b" in done.stderr
+
+
+def test_the_help_of_the_demo_tells_of_both_ways_and_installs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "launch").mkdir()
+    shutil.copy(ROOT / "launch" / "demo.sh", tmp_path / "launch")  # where no installer is
+    command = [str(tmp_path / "launch" / "demo.sh"), "--help"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert 'launch/demo.sh --once "..."' in said
+    assert "serve it (options as of `tokenrouter serve`)" in said
+
+
+def test_a_linked_environment_is_not_cleared(tmp_path: Path) -> None:
+    for name in ("launch", "elsewhere"):
+        (tmp_path / name).mkdir()
+    shutil.copy(ROOT / "launch" / "install.sh", tmp_path / "launch")
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "elsewhere" / "precious").touch()
+    (tmp_path / ".venv").symlink_to("elsewhere")
+    done = subprocess.run(
+        [str(tmp_path / "launch" / "install.sh")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert ".venv is a link to elsewhere" in done.stderr
+    assert (tmp_path / "elsewhere" / "precious").exists()

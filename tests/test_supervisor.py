@@ -73,6 +73,7 @@ def test_serves_until_it_is_asked_to_stop(config: Config, caplog: pytest.LogCapt
         stop_self(url)
 
     assert serve(config, announce, programs()) == 0
+    assert caplog.messages[-1] == "stopped"
     assert urls[0].startswith("http://127.0.0.1:")
     assert not urls[0].endswith(":0")
     assert not any(alive(pid) for pid in seen.values())

@@ -14,7 +14,7 @@ import typer
 from tokenrouter import __version__
 from tokenrouter.cli_flags import check_known, expand, gather
 from tokenrouter.cli_options import with_deployment_flags
-from tokenrouter.config import DEMO_CONFIG, Reading, read, served
+from tokenrouter.config import DEMO_CONFIG, Config, Reading, read, served
 from tokenrouter.errors import ConfigError, StartupError
 
 app = typer.Typer(
@@ -75,7 +75,7 @@ def serve(config: ConfigFile = None, demo: Demo = False, **flags: Any) -> None:
 
     from tokenrouter.supervisor import serve as run
 
-    raise typer.Exit(run(loaded, lambda url: _announce(url, loaded.served_name, demo)))
+    raise typer.Exit(run(loaded, lambda url: _announce(url, loaded, demo)))
 
 
 @app.command()
@@ -126,11 +126,11 @@ def _read(config: Path | None, demo: bool, flags: dict[str, Any]) -> Reading:
     return read(DEMO_CONFIG if demo else config, gather(flags))
 
 
-def _announce(url: str, name: str, demo: bool) -> None:
+def _announce(url: str, config: Config, demo: bool) -> None:
     """Say on stdout that the server answers, and how to talk to it."""
-    typer.echo(f"serving {name} at {url}")
+    typer.echo(f"serving {config.served_name} at {url}")
     if demo:
         from tokenrouter.demo.show import how_to_talk
 
-        typer.echo(how_to_talk(url, name))
+        typer.echo(how_to_talk(url, config.served_name, keyed=config.api_key is not None))
     sys.stdout.flush()

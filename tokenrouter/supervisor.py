@@ -64,10 +64,12 @@ def serve(
         family = Family(launch, directory, signals)
         try:
             keeper = _start(family, config, launch, announce, start_limit_s)
-            return 0 if keeper is None else _keep(keeper, family, config)
+            status = 0 if keeper is None else _keep(keeper, family, config)
         finally:
             _stop(family)
             family.close()
+    logger.info("stopped")
+    return status
 
 
 def _start(
@@ -91,7 +93,7 @@ def _start(
     for line, fields in summary(config, members, launch, url, startup.phases):
         logger.info("%s", line, extra=with_fields(fields))
     announce(url)
-    return Keeper(config, launch, family, members, start_limit_s)
+    return Keeper(config, launch, family, members, start_limit_s, startup.phases.loads)
 
 
 def _wait(family: Family, startup: Startup, reached: Callable[[], bool], deadline: float) -> bool:

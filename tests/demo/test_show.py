@@ -57,6 +57,14 @@ def test_how_to_talk_names_the_server() -> None:
     assert "curl http://h:1/v1/chat/completions" in text
     assert 'base_url="http://h:1/v1"' in text
     assert show.question() in text
+    assert 'api_key="none"' in text and "Authorization" not in text
+
+
+def test_how_to_talk_to_a_server_with_a_key() -> None:
+    text = show.how_to_talk("http://h:1", "demo", keyed=True)
+    assert '-H "Authorization: Bearer $TOKENROUTER_API_KEY" -d' in text
+    assert "import os\n  from openai" in text
+    assert 'api_key=os.environ["TOKENROUTER_API_KEY"])' in text
 
 
 @pytest.mark.timeout(120)

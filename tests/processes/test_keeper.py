@@ -38,6 +38,8 @@ pytestmark = pytest.mark.timeout(10)
 
 NAMES = ("small", "large", "large#1", "front-end", "detokenizer")
 ROSTER = Roster((ready(0), ready(1)), (10, 11), {FRONT_END: 12, DETOKENIZER: 13})
+LOADS = {"small": 1.0, "large": 4.0, "large#1": 5.0, "front-end": 2.0, "detokenizer": 2.0}
+"""Seconds of their first starts."""
 KILLED = "killed by SIGKILL"
 
 
@@ -90,7 +92,7 @@ class World:
         self.now = 100.0
         self.family = Family()
         family: Any = self.family
-        self.keeper = Keeper(self.config, launch, family, ROSTER, 50.0, lambda: self.now)
+        self.keeper = Keeper(self.config, launch, family, ROSTER, 50.0, LOADS, lambda: self.now)
 
     def happen(self, *events: Event) -> None:
         self.family.events += events
@@ -229,6 +231,25 @@ def test_a_start_that_never_ends_is_ended() -> None:
     assert world.family.killed == ["large", "large#1"]
     world.die("large", "large#1")
     assert world.family.started == ["large", "large#1"] * 2
+
+
+def test_one_that_hangs_while_it_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A member that was ready in 5 s at first does not get half an hour to come back."""
+    world = World(hang_timeout_s=10)
+    world.die("large", "large#1")
+    world.family.killed.clear()
+    alive = ("small", "front-end", "detokenizer")
+    world.pass_time(24, alive)
+    assert world.family.killed == []
+    world.pass_time(2, alive)
+    assert world.family.killed == ["large", "large#1"]
+    world.die("large", "large#1")
+    assert "large hangs in its start (not ready within 25.0 s)" in caplog.text
+    assert world.family.started == ["large", "large#1"] * 2
+    world.family.killed.clear()
+    world.come_back()
+    world.pass_time(60, NAMES)
+    assert world.family.killed == []
 
 
 def test_one_that_hangs_is_killed_once(caplog: pytest.LogCaptureFixture) -> None:

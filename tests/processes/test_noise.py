@@ -28,6 +28,14 @@ CUDA_GRAPH = "Cuda graph is disabled because of using torch native attention bac
         ),
         ("sglang.srt.server_args", logging.WARNING, "The KV cache is too small", True),
         ("sglang.srt.server_args", logging.ERROR, CUDA_GRAPH, True),
+        (
+            "transformers.tokenization_utils_base",
+            logging.WARNING,
+            "Token indices sequence length is longer than the specified maximum sequence length "
+            "for this model (600 > 512). Running this sequence through the model will result in "
+            "indexing errors",
+            False,
+        ),
         ("sglang", logging.INFO, "Load weight begin", False),
         ("uvicorn.error", logging.INFO, "Started server process", False),
         ("tokenrouter.supervisor", logging.INFO, "ready", True),

@@ -13,6 +13,9 @@ from typing import Any
 from tokenrouter.configuration.sources import resolve, resolve_entry
 from tokenrouter.errors import ConfigError
 
+OF_ALGORITHM = frozenset({"router_threshold", "algorithm_args"})
+"""Settings that mean something to one algorithm, and something else or nothing to another."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -62,14 +65,15 @@ def apply(settings: Layer, changes: Layer) -> Layer:
     """``settings`` overridden by ``changes``.
 
     A known model is updated, and a new one added if its path or engine is given; ports are
-    joined with those that are known.
+    joined with those that are known. Another algorithm comes without the settings of the one
+    that it replaces.
 
     Raises:
         ConfigError: a change to a model that does not exist.
     """
     values = dict(changes.values)
     models, ports = values.pop("models", {}), values.pop("ports", {})
-    merged = {**settings.values, **resolve(values, Path.cwd())}
+    merged = {**_kept(settings.values, values), **resolve(values, Path.cwd())}
     if isinstance(models, Mapping):
         if models:
             entries = settings.values.get("models") or []
@@ -84,6 +88,14 @@ def apply(settings: Layer, changes: Layer) -> Layer:
         }
         merged["ports"] = {**known, **changed}
     return Layer(merged, {**settings.origins, **changes.origins})
+
+
+def _kept(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``settings`` without those of an algorithm that ``changes`` replace."""
+    algorithm = settings.get("algorithm")
+    if algorithm is None or changes.get("algorithm", algorithm) == algorithm:
+        return dict(settings)
+    return {name: value for name, value in settings.items() if name not in OF_ALGORITHM}
 
 
 def _merge_models(

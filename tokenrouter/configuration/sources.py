@@ -51,7 +51,9 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"--config: cannot read {path}: {error.strerror}") from error
+        raise ConfigError(
+            f"{path}: cannot be read: {error.strerror}; give the path of a YAML file"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     content = parse_yaml(text, str(path))

@@ -22,20 +22,23 @@ COLOURS = ("default", "bold magenta", "bold green", "bold blue")
 SERVER = (sys.executable, "-m", "tokenrouter.launch_server", "--demo", "--port", "0")
 
 
-def how_to_talk(url: str, name: str) -> str:
-    """Examples for a reader's own terminal and program."""
+def how_to_talk(url: str, name: str, keyed: bool = False) -> str:
+    """Examples for a reader's own terminal and program; ``keyed``: the server wants a key."""
+    header = ' -H "Authorization: Bearer $TOKENROUTER_API_KEY"' if keyed else ""
+    key = 'os.environ["TOKENROUTER_API_KEY"]' if keyed else '"none"'
+    imports = "import os\n  from" if keyed else "from"
     return f"""\
 
 From a terminal:
 
-  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{{
+  curl {url}/v1/chat/completions -H 'Content-Type: application/json'{header} -d '{{
     "model": "{name}", "temperature": 0, "routing": {{"token_models": true}},
     "messages": [{{"role": "user", "content": "{question()}"}}]}}'
 
 From Python:
 
-  from openai import OpenAI
-  client = OpenAI(base_url="{url}/v1", api_key="none")
+  {imports} openai import OpenAI
+  client = OpenAI(base_url="{url}/v1", api_key={key})
   answer = client.chat.completions.create(model="{name}", temperature=0, messages=[
       {{"role": "user", "content": "{question()}"}}])
   print(answer.choices[0].message.content, answer.routing)

@@ -11,7 +11,7 @@ import logging
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tokenrouter.config import Config
 from tokenrouter.errors import StartupError
@@ -40,12 +40,19 @@ from tokenrouter.processes.protocol import Launch
 from tokenrouter.processes.unit import Unit, group
 
 ZYGOTE = "zygote"
+RELOAD_FACTOR = 3.0
+"""How much longer than at first a process may take to be ready again, as others compute then."""
 
 logger = logging.getLogger(__name__)
 
 
 class Keeper:
     """Of a deployment that serves.
+
+    Args:
+        start_limit_s: the longest that a process may take to come back.
+        loads: seconds that each process took to its first readiness. One that takes
+            `RELOAD_FACTOR` times as long, beyond ``hang_timeout_s``, hangs.
 
     Attributes:
         failure: why it must stop, in words, once it must.
@@ -59,14 +66,21 @@ class Keeper:
         family: Family,
         roster: Roster,
         start_limit_s: float,
+        loads: Mapping[str, float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.failure: str | None = None
         self.drained = False
         self._config, self._family, self._roster, self._clock = config, family, roster, clock
         self._ports = launch.ports
-        self._start_limit_s = start_limit_s
         self._units = group(launch.children)
+        self._start_limits = {
+            process: min(
+                start_limit_s,
+                config.hang_timeout_s + RELOAD_FACTOR * max(loads[name] for name in unit.names),
+            )
+            for process, unit in self._units.items()
+        }
         self._unit_of = {name: unit for unit in self._units.values() for name in unit.names}
         self._heartbeat = Heartbeat(config.hang_timeout_s, clock())
         self._heartbeat.watch([*self._unit_of, ZYGOTE])
@@ -205,8 +219,9 @@ class Keeper:
                 return
             self._lost(self._unit_of[name], f"{name} hangs ({silence})")
         for unit in self._units.values():
-            if unit.starting_since(self._clock()) > self._start_limit_s:
-                self._lost(unit, f"{unit.name} was not ready within {self._start_limit_s:g} s")
+            limit = self._start_limits[unit.process]
+            if unit.starting_since(self._clock()) > limit:
+                self._lost(unit, f"{unit.name} hangs in its start (not ready within {limit:.1f} s)")
         self._pings += 1
         for name in due:
             if name == ZYGOTE:
