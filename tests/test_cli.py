@@ -207,6 +207,45 @@ def test_check_says_what_would_be_served(
     assert not served
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("host: ..", "host: '..' is not an address"),
+        (f"host: {'a' * 70}.org", "is not an address: no host can be called so"),
+        ("a: " + "[" * 3000, "not valid YAML: nested too deeply"),
+        ("a: 2026-13-01", "not valid YAML: month must be in 1..12"),
+        ("a: !!int ''", "not valid YAML: "),
+        ("socket_dir: /proc/x/y", "socket_dir: cannot make /proc/x/y: No such file"),
+        ('socket_dir: "/tmp/a\\0"', "socket_dir: '/tmp/a\\x00' cannot be a path"),
+        ('socket_dir: "/tmp/\\ud800"', "socket_dir: '/tmp/\\ud800' cannot be a path"),
+        (f"socket_dir: /tmp/{'a' * 300}", "a UNIX socket's path 107 at most"),
+        ("socket_dir: ~nobody-here/x", "socket_dir: ~nobody-here/x: no such user's home"),
+        ('api_key: "é"', "api_key: no HTTP header can carry it"),
+        ('api_key: "sesame\\n"', "api_key: no HTTP header can carry it"),
+        (f"models: [{{name: m, model_path: {'a' * 5000}}}]", "cannot be used: File name too long"),
+        ('models: [{name: m, model_path: "a\\0"}]', "models.m.model_path: "),
+        (
+            f"models: [{{name: m, model_path: one, tokenizer_path: {'a' * 5000}}}]",
+            "models.m.tokenizer_path: ",
+        ),
+    ],
+)
+def test_no_value_of_a_file_breaks_the_check(
+    served: list[Config],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    text: str,
+    message: str,
+) -> None:
+    model = "" if text.startswith("models") else "\nmodels: [{name: m, model_path: one}]"
+    (tmp_path / "routes.yaml").write_text(f"{text}\n{model}\n")
+    assert run("check", "--config", str(tmp_path / "routes.yaml"), "--port", "0") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tokenrouter: error: ")
+    assert message in said
+    assert "sesame" not in said
+
+
 def test_check_lists_everything_that_is_wrong(
     served: list[Config], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,7 +94,7 @@ def test_other_stop_signals(config: Config, number: signal.Signals) -> None:
     ("member", "message"),
     [
         ("without_weights", "large: its weights are missing; download them"),
-        ("buggy", "large: ZeroDivisionError: a bug"),
+        ("buggy", "large: ZeroDivisionError: a bug (at "),
         ("killed", "large died (killed by SIGKILL; the machine may be out of memory)"),
         ("odd_vocabulary", "models: small and large loaded different vocabularies"),
         ("tiny", "models.large.threshold: 2 visits can never wait here: it holds 1 visits"),
@@ -106,6 +106,29 @@ def test_a_member_that_cannot_start_is_the_error(config: Config, member: str, me
         serve(config, stop_self, programs(member=member))
     assert message in str(error.value)
     assert not Path(str(config.socket_dir)).exists()
+
+
+def test_a_failed_start_is_told_in_one_line(
+    config: Config, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for level in ("info", "debug"):
+        with pytest.raises(StartupError) as error:
+            serve(
+                config.model_copy(update={"log_level": level}),
+                stop_self,
+                programs(member="buggy"),
+            )
+        assert "fakes.py:" in str(error.value)
+        assert "\n" not in str(error.value)
+        said = capfd.readouterr().err
+        assert "large ERROR cannot start: ZeroDivisionError: a bug (at " in said
+        assert ("Traceback" in said) is (level == "debug")
+
+
+@pytest.mark.parametrize("host", ["..", "a" * 70])
+def test_a_host_that_cannot_be_is_refused(config: Config, host: str) -> None:
+    with pytest.raises(ConfigError, match=r"host: .* is not an address"):
+        serve(config.model_copy(update={"host": host}), stop_self, programs())
 
 
 def test_imports_that_fail_are_the_error(config: Config) -> None:

@@ -81,7 +81,7 @@ def _prepare(order: Launch, config: Config, channel: socket.socket) -> bool:
         try:
             _import_all(order, config)
         except Exception as error:  # noqa: BLE001 - told and logged; nothing is forked
-            send(channel, PrepareFailed(children.log_uncaught(error)))
+            send(channel, PrepareFailed(children.log_failed_start(error)))
             return False
     threads = running_threads()
     if len(threads) > 1:

@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.processes.directory import PREFIX, SocketDirectory, socket_directory
+from tokenrouter.processes.directory import (
+    PREFIX,
+    SocketDirectory,
+    check_directory,
+    socket_directory,
+)
 
 NAMES = ("small", "large")
 
@@ -72,6 +77,16 @@ def test_one_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         socket_directory(tmp_path / "file", NAMES),
     ):
         pass
+
+
+def test_a_look_leaves_no_trace(tmp_path: Path) -> None:
+    check_directory(tmp_path / "a" / "b")
+    assert not list(tmp_path.iterdir())
+    tmp_path.chmod(0o700)
+    check_directory(tmp_path)
+    assert tmp_path.exists()
+    with refused(r"socket_dir: cannot make /proc/x"):
+        check_directory(Path("/proc/x"))
 
 
 def test_one_in_use_is_refused(tmp_path: Path) -> None:

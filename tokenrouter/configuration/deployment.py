@@ -13,7 +13,7 @@ from tokenrouter.configuration.model import ModelConfig
 from tokenrouter.configuration.sglang_args import Wrong
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.configuration.validation import SECRETS
-from tokenrouter.configuration.values import Name
+from tokenrouter.configuration.values import Key, LegalPath, Name
 
 FRONT_END_NAME = "front-end"
 DETOKENIZER_NAME = "detokenizer"
@@ -48,13 +48,13 @@ class Config(BaseModel):
     """The members."""
     ports: Mapping[str, Mapping[str, str | int]] = {}
     """Addresses to fix: member name to port name (`ipc.ports.MemberPorts`) to address."""
-    socket_dir: Path | None = None
+    socket_dir: LegalPath | None = None
     """Private directory of the deployment's sockets; None: a new temporary one."""
     seed: int = Field(0, ge=-(2**63), lt=2**63)
     """Of the algorithm's random draws."""
     max_wait_ms: float | None = Field(None, gt=0)
     """Longest wait for a threshold, a safety net; None: ten steps, at least a second."""
-    api_key: str | None = Field(None, min_length=1, repr=False)
+    api_key: Key | None = Field(None, min_length=1, repr=False)
     """Clients must send it as a bearer token; None: anybody is served."""
     max_requests: int = Field(2048, ge=1)
     """Requests held at once, waiting ones included; more are refused with status 429."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tokenrouter.configuration import parallel
 from tokenrouter.configuration.machine import Machine
 from tokenrouter.configuration.member_plan import MemberPlan, plan
+from tokenrouter.configuration.model_folder import unusable
 from tokenrouter.configuration.preflight import (
     check_port,
     check_rank_port,
@@ -41,7 +42,9 @@ def examine(config: Config, machine: Machine) -> Examination:
     """Compare a configuration with a machine."""
     found = Examination()
     for model in config.models:
-        if model.model_path and not (model.model_path / "config.json").is_file():
+        if model.model_path and (
+            unusable(model.model_path) or not (model.model_path / "config.json").is_file()
+        ):
             continue  # no model: `config.read` has said so
         with collecting(found.problems):
             member = plan(model, machine)

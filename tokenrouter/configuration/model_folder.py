@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenrouter.configuration import overrides
 from tokenrouter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ def check(model: ModelConfig) -> None:
     field, path = f"models.{model.name}.model_path", model.model_path
     if path is None:
         return
+    if complaint := unusable(path):
+        raise ConfigError(f"{field}: {complaint}; give the folder of a downloaded model")
     if not path.is_dir():
         what = "is a file" if path.exists() else "does not exist"
         raise ConfigError(
@@ -45,12 +49,27 @@ def check(model: ModelConfig) -> None:
             f"{field}: {path} holds no weights; download them, or set load_format: dummy "
             "for random ones"
         )
+    field = f"models.{model.name}.json_model_override_args"
+    overrides.check(field, model.sglang.get("json_model_override_args"), settings)
     longest = context_length(settings)
     if model.context_length is not None and model.context_length > longest:
         raise ConfigError(
             f"models.{model.name}.context_length: {model.context_length} is more than the "
             f"{longest} tokens this model was made for; lower it"
         )
+
+
+def unusable(path: Path) -> str | None:
+    """Why the system would not even look for ``path``; None if it would."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return f"{str(path)[:200]} cannot be used: {error.strerror}"
+    except ValueError as error:
+        return f"{str(path)[:200]!r} cannot be a path: {error}"
+    return None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -61,11 +80,23 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}; download it again") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: not a JSON object; download it again")
     return content
+
+
+def read_text(path: Path) -> str:
+    """What is in a text file.
+
+    Raises:
+        ConfigError: it cannot be read, or holds no UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}; download it again") from error
 
 
 def weight_bytes(folder: Path) -> int:
@@ -89,7 +120,7 @@ def context_length(settings: dict[str, Any]) -> int:
 def chat_template(folder: Path) -> str:
     """The template in a model folder; empty if it has none."""
     if (path := folder / "chat_template.jinja").is_file():
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     if (path := folder / "tokenizer_config.json").is_file():
         return str(read_json(path).get("chat_template") or "")
     return ""

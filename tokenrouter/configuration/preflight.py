@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenrouter.configuration import model_folder, parallel, vocabulary
+from tokenrouter.configuration import model_folder, parallel, templates, vocabulary
 from tokenrouter.configuration.deployment import UNIX_HOST
 from tokenrouter.configuration.validation import collecting
 from tokenrouter.errors import ConfigError
@@ -39,6 +39,8 @@ def check(config: Config, problems: list[str]) -> list[str]:
         with collecting(problems):
             model_folder.check(model)
             parallel.check(model)
+        with collecting(problems):
+            templates.check(model)
     if not problems:
         with collecting(problems):
             vocabulary.check(config.models)
@@ -62,8 +64,9 @@ def check_port(host: str, port: int) -> int:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except OSError as error:
-        raise ConfigError(f"host: {host!r} is not an address: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # ValueError: not even the form of a name
+        why = error.strerror if isinstance(error, OSError) else "no host can be called so"
+        raise ConfigError(f"host: {host!r} is not an address: {why}") from error
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib.util
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
+
+from tokenrouter.configuration import sglang_source
 
 _PARALLEL = "a member is one copy of its model on one machine"
 _SPECULATIVE = "a member writes one token a step; write drafts as a routing algorithm"
@@ -128,11 +128,8 @@ def argument_types() -> Mapping[str, str]:
     Raises:
         ValueError: SGLang is not installed, or its source is not as expected.
     """
-    package = importlib.util.find_spec("sglang")
-    if package is None or not package.submodule_search_locations:
-        raise ValueError("SGLang is not installed; install tokenrouter-serve with its requirements")
-    source = Path(package.submodule_search_locations[0], "srt", "server_args.py")
-    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+    source, statements = sglang_source.parse("server_args.py")
+    for node in statements:
         if isinstance(node, ast.ClassDef) and node.name == "ServerArgs":
             return {
                 field.target.id: ast.unparse(field.annotation)

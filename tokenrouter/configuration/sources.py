@@ -15,6 +15,10 @@ DEMO_PREFIX = "demo:"
 PATHS = ("model_path", "tokenizer_path")
 
 
+_NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError)
+"""What the loader raises; all but the first for scalars such as 2026-13-01 or ``!!int ''``."""
+
+
 class _Loader(yaml.SafeLoader):
     """YAML in which a key given twice is an error, not a silent last one wins."""
 
@@ -38,7 +42,9 @@ def parse_yaml(text: str, source: str) -> Any:
     """
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
+    except RecursionError as error:
+        raise ConfigError(f"{source}: not valid YAML: nested too deeply") from error
+    except _NOT_YAML as error:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from error
 
 
@@ -66,7 +72,7 @@ def resolve(settings: Mapping[Any, Any], base: Path) -> dict[str, Any]:
     """Settings with absolute paths; they were relative to ``base``."""
     resolved = dict(settings)
     if isinstance(directory := resolved.get("socket_dir"), str | Path):
-        resolved["socket_dir"] = base.absolute() / Path(directory).expanduser()
+        resolved["socket_dir"] = _absolute("socket_dir", directory, base)
     if isinstance(models := resolved.get("models"), list | tuple):
         resolved["models"] = [
             resolve_entry(entry, base) if isinstance(entry, dict) else entry for entry in models
@@ -82,5 +88,12 @@ def resolve_entry(entry: Mapping[Any, Any], base: Path) -> dict[Any, Any]:
         if isinstance(value, str) and value.startswith(DEMO_PREFIX):
             resolved[key] = DEMO_MODELS / value.removeprefix(DEMO_PREFIX)
         elif isinstance(value, str | Path):
-            resolved[key] = base.absolute() / Path(value).expanduser()
+            resolved[key] = _absolute(f"models.{entry.get('name')}.{key}", value, base)
     return resolved
+
+
+def _absolute(field: str, path: str | Path, base: Path) -> Path:
+    try:
+        return base.absolute() / Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{field}: {path}: no such user's home; write the path out") from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
@@ -32,6 +34,43 @@ def legal_name(name: str) -> str:
 
 Name = Annotated[str, AfterValidator(legal_name)]
 """What requests may call a model or the deployment."""
+
+
+def legal_path(path: Path) -> Path:
+    """``path`` if the system can be asked about it.
+
+    Raises:
+        ValueError: it holds what no path can.
+    """
+    try:
+        held = b"\0" in os.fsencode(path)
+    except UnicodeEncodeError:
+        held = True
+    if held:
+        raise ValueError(f"{str(path)!r} cannot be a path: it holds a NUL or half a character")
+    return path
+
+
+LegalPath = Annotated[Path, AfterValidator(legal_path)]
+"""A path that may or may not exist."""
+
+
+def legal_key(key: str) -> str:
+    """``key`` if a header can carry it as it is.
+
+    Raises:
+        ValueError: it holds a space, a control character, or one beyond ASCII.
+    """
+    if not all("!" <= character <= "~" for character in key):
+        raise ValueError(
+            "no HTTP header can carry it; use letters, digits and punctuation of ASCII, "
+            "without spaces or line ends"
+        )
+    return key
+
+
+Key = Annotated[str, AfterValidator(legal_key)]
+"""What clients send after ``Authorization: Bearer``."""
 
 
 def parse_step_ms(value: Any) -> StepMs | None:

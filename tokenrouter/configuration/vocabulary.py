@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tokenrouter.configuration.model_folder import read_json
+from tokenrouter.configuration.model_folder import read_json, unusable
 from tokenrouter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def read(name: str, folder: Path) -> Vocabulary:
         ConfigError: no tokenizer there (``name`` is the member to blame), or a broken one.
     """
     vocabulary: dict[str, int]
+    if complaint := unusable(folder):
+        raise ConfigError(f"models.{name}.tokenizer_path: {complaint}; give the tokenizer's folder")
     try:
         if (path := folder / "tokenizer.json").is_file():
             vocabulary = _from_tokenizer_json(path)

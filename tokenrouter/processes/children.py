@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -24,6 +25,9 @@ from tokenrouter.processes.protocol import ChildSpec, Launch
 CLEAN_EXIT_S = 2
 """From SIGTERM to the kernel's ending a child that could not leave by itself."""
 
+MAX_REASON = 500
+"""Characters of an error that another package raised."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -34,9 +38,13 @@ class _Link(ChildLink):
     in the middle of some imports.
     """
 
+    joined = False
+    """Whether the roster is there: the process has loaded what it needs."""
+
     def roster(self) -> Roster:
         """As `ChildLink`."""
         roster = super().roster()
+        self.joined = True
         signal.signal(signal.SIGTERM, _exit)
         return roster
 
@@ -47,7 +55,7 @@ def run(spec: ChildSpec, config: Config, launch: Launch, parent: int) -> int:
     Whatever goes wrong is told to the supervisor and logged; nothing is raised.
     """
     logs.set_up(spec.name, config.log_level, config.log_format)
-    link: ChildLink | None = None
+    link: _Link | None = None
     try:
         _become(spec.name, parent)
         link = _Link(launch.ports.supervisor, spec.name)
@@ -104,17 +112,38 @@ def _status(request: SystemExit) -> int:
     return 1
 
 
-def log_uncaught(error: BaseException) -> str:
-    """Log an error that ends a process, and put it in one line for the supervisor."""
+def log_failed_start(error: BaseException) -> str:
+    """Log an error that keeps a process from starting, and put it in one line.
+
+    Nearly always the configuration or the machine is to blame: where in the code it was
+    noticed is for those who ask, at log level debug.
+    """
     if isinstance(error, TokenRouterError):
-        logger.error("%s", error)
-        return str(error)
-    logger.error("uncaught error", exc_info=error)
-    return f"{type(error).__name__}: {error}"
+        reason = str(error)
+    else:
+        what = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+        reason = (
+            f"{what[:MAX_REASON]} (at {_place(error)}); look at what the configuration says of "
+            "it, --log-level debug shows more"
+        )
+    logger.error("cannot start: %s", reason)
+    logger.debug("cannot start", exc_info=error)
+    return reason
 
 
-def _report(error: BaseException, link: ChildLink | None) -> None:
-    reason = log_uncaught(error)
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+
+
+def _report(error: BaseException, link: _Link | None) -> None:
+    if link is None or not link.joined:
+        reason = log_failed_start(error)
+    elif isinstance(error, TokenRouterError):
+        logger.error("%s", reason := str(error))
+    else:
+        logger.error("uncaught error", exc_info=error)
+        reason = f"{type(error).__name__}: {error}"
     if link is not None:
         try:
             link.send(StartupFailed(reason))

@@ -91,8 +91,14 @@ def check_directory(directory: Path) -> None:
     Raises:
         ConfigError: it is not private, or in use.
     """
-    if directory.exists():
-        os.close(_take(directory))
+    try:
+        made = [each for each in (directory, *directory.parents) if not each.exists()]
+    except OSError as error:
+        raise ConfigError(f"socket_dir: cannot make {directory}: {error.strerror}") from error
+    lock = _take(directory)
+    for each in made:
+        each.rmdir()
+    os.close(lock)
 
 
 def sweep(folder: Path) -> None:
