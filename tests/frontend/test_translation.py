@@ -48,6 +48,7 @@ def test_every_kind_of_grammar(kind: Any) -> None:
         ("regex", "regex: no", "regex: no"),
         ("sampling_params.regex", "regex: no", "sampling_params.regex: no"),
         ("response_format", "json_schema: no", "response_format: json_schema: no"),
+        ("tool_choice", "calls: too deep", "tool_choice: too deep"),
     ],
 )
 def test_a_grammar_that_is_wrong_names_the_clients_field(
@@ -57,6 +58,15 @@ def test_a_grammar_that_is_wrong_names_the_clients_field(
     error = failure_of(finish, field)
     assert isinstance(error, RequestError)
     assert (str(error), error.field) == (told, field)
+
+
+def test_a_schema_that_is_wrong_names_the_tool() -> None:
+    message = "calls: tools[1].function.parameters: no type"
+    finish = {"type": "abort", "status_code": 400, "message": message}
+    error = failure_of(finish, "tool_choice")
+    assert isinstance(error, RequestError)
+    assert error.field == "tools[1].function.parameters"
+    assert str(error) == message.removeprefix("calls: ")
 
 
 @pytest.mark.parametrize(

@@ -36,14 +36,14 @@ def check_grammar(config: Config, route: Route, params: Any, field: str | None) 
     """Refuse a grammar that is too long, or that a member of ``route`` would not follow.
 
     Args:
-        params: SGLang's sampling parameters, one dictionary or a list of them.
+        params: SGLang's sampling parameters, one dictionary or a list of them; or ``calls``.
         field: what asked for it, for errors.
 
     Raises:
         RequestError: naming ``field``.
     """
     for each in params if isinstance(params, list) else [params]:
-        texts = [each[kind] for kind in KINDS if each.get(kind) is not None]
+        texts = [each[kind] for kind in (*KINDS, "calls") if each.get(kind) is not None]
         if not texts:
             continue
         if (length := len(texts[0])) > LONGEST_GRAMMAR:

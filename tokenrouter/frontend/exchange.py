@@ -42,6 +42,8 @@ class Exchange:
     minimum_field: str = "min_tokens"
     bias_field: str = "logit_bias"
     grammar_field: str | None = None
+    calls: str | None = None
+    """The grammar of tool calls that must be written."""
     echo: Sequence[str] = ()
     rids: list[str] = field(default_factory=list)
     lives: list[Live] = field(default_factory=list)

@@ -7,13 +7,17 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from tokenrouter.errors import RequestError, UnsupportedError
+from tokenrouter.frontend.call_reader import CallReader, FirstCall, read_calls
+from tokenrouter.frontend.constraints import check_grammar
 from tokenrouter.frontend.exchange import Exchange
-from tokenrouter.frontend.protocol import ChatRequest, TextRequest
+from tokenrouter.frontend.forced_calls import ForcedCalls, forced_calls
+from tokenrouter.frontend.protocol import ChatRequest, OpenAIRequest, TextRequest
 from tokenrouter.frontend.serving import RoutedServing
 from tokenrouter.frontend.stream_logprobs import token_logprobs, with_logprobs
 from tokenrouter.frontend.tool_use import check_tools
 from tokenrouter.subserver.sglang_compat.serving import (
     ChoiceLogprobs,
+    FunctionCallParser,
     GenerateReqInput,
     OpenAIServingChat,
     OpenAIServingCompletion,
@@ -46,6 +50,16 @@ def _characters(message: Any) -> int:
     return len(content) if isinstance(content, str) else sum(len(part.text) for part in content)
 
 
+def _take_calls(choice: Any, forced: ForcedCalls) -> None:
+    """Make calls of the content of an answer."""
+    rest, calls = read_calls(forced, choice.message.content or "")
+    if calls:
+        choice.message.content = rest or None
+        choice.message.tool_calls = calls
+        if choice.finish_reason == "stop":
+            choice.finish_reason, choice.matched_stop = "tool_calls", None
+
+
 class RoutedChat(RoutedServing, OpenAIServingChat):
     """``/v1/chat/completions``."""
 
@@ -73,6 +87,40 @@ class RoutedChat(RoutedServing, OpenAIServingChat):
         parser = self.tokenizer_manager.server_args.tool_call_parser
         return check_tools(request, parser, super()._grammar_field(request))
 
+    def _forced(self, request: ChatRequest) -> ForcedCalls | None:
+        return forced_calls(request, self.tokenizer_manager.server_args.tool_call_parser)
+
+    def _convert(self, request: OpenAIRequest, exchange: Exchange) -> GenerateReqInput:
+        forced = self._forced(request) if isinstance(request, ChatRequest) else None
+        if forced is None:
+            return super()._convert(request, exchange)
+        exchange.calls = forced.grammar
+        check_grammar(
+            self._config, exchange.route, {"calls": forced.grammar}, exchange.grammar_field
+        )
+        offered = request.model_copy(update={"tools": forced.tools, "tool_choice": "auto"})
+        work = super()._convert(offered, exchange)
+        work.sampling_params.pop("structural_tag", None)  # SGLang's, for tools that are strict
+        return work
+
+    async def _process_tool_call_stream(
+        self, index: int, delta: str, readers: dict[int, Any], content: Any, request: Any, told: Any
+    ) -> AsyncIterator[str]:
+        if index not in readers:
+            readers[index] = self._reader(request)
+        async for chunk in super()._process_tool_call_stream(
+            index, delta, readers, content, request, told
+        ):
+            yield chunk
+
+    def _reader(self, request: ChatRequest) -> Any:
+        forced = self._forced(request)
+        if forced is not None and forced.pieces:
+            return CallReader(forced)
+        parser = self.tokenizer_manager.server_args.tool_call_parser
+        reader = FunctionCallParser(request.tools, parser)
+        return FirstCall(reader) if request.parallel_tool_calls is False else reader
+
     def _chunks(self, work: GenerateReqInput, request: ChatRequest) -> AsyncIterator[str]:
         if not request.logprobs:
             chunks: AsyncIterator[str] = self._generate_chat_stream(work, request, None)
@@ -81,7 +129,16 @@ class RoutedChat(RoutedServing, OpenAIServingChat):
         return with_logprobs(self._generate_chat_stream(work, without, None), work.exchange)
 
     def _build(self, request: ChatRequest, answers: Sequence[dict[str, Any]]) -> Any:
-        return self._build_chat_response(request, answers, int(time.time()))
+        forced = self._forced(request)
+        exact = forced is not None and bool(forced.pieces)
+        bare = request.model_copy(update={"tools": None}) if exact else request
+        built = self._build_chat_response(bare, answers, int(time.time()))
+        for choice in built.choices:
+            if forced is not None and exact:
+                _take_calls(choice, forced)
+            if request.parallel_tool_calls is False and choice.message.tool_calls:
+                del choice.message.tool_calls[1:]
+        return built
 
     def _process_response_logprobs(self, ret_item: dict[str, Any]) -> Any:
         # SGLang merges alternatives whose texts are equal, as those of half characters are.

@@ -98,6 +98,8 @@ class ChatRequest(OpenAIRequest, ChatCompletionRequest):
     max_tokens: Length | None = None
     max_completion_tokens: Length | None = None
     top_logprobs: Alternatives | None = None
+    parallel_tool_calls: bool | None = None
+    """False: an answer has one tool call at most."""
 
 
 class TextRequest(OpenAIRequest, CompletionRequest):

@@ -84,7 +84,6 @@ NO_EFFECT = frozenset(
         "service_tier",
         "safety_identifier",
         "prompt_cache_key",
-        "parallel_tool_calls",
         "log_metrics",
     }
 )

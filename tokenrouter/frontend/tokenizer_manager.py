@@ -266,7 +266,8 @@ class RoutedTokenizerManager(TokenizerManager):
     ) -> Live:
         exchange = CURRENT.get()
         logprobs = tokenized_obj.top_logprobs_num if tokenized_obj.return_logprob else None
-        sampling = sampling_of(tokenized_obj.sampling_params, exchange.seed, logprobs)
+        params = tokenized_obj.sampling_params
+        sampling = sampling_of(params, exchange.seed, logprobs, exchange.calls)
         n = obj.sampling_params.get("n", 1)
         route, choice = exchange.next_route(sampling.max_new_tokens, n)
         prompt, stream = tokenized_obj.input_ids, bool(tokenized_obj.stream)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tokenrouter.errors import (
@@ -16,16 +17,21 @@ from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParam
 
 MAX_ID = 2**31
 """Beyond every vocabulary."""
+_TOOL = re.compile(r"(tools\[\d+\]\.function\.parameters): ")
 
 
 def sampling_of(
-    params: SamplingParams, seed: int | None = None, logprobs: int | None = None
+    params: SamplingParams,
+    seed: int | None = None,
+    logprobs: int | None = None,
+    calls: str | None = None,
 ) -> Sampling:
     """SGLang's normalised parameters, as far as homes and engines need them.
 
     What no model can have is cut off: more candidates than SGLang's "all of them", and stop
     ids that no vocabulary holds. SGLang keeps ``seed`` (of the draws) and ``logprobs`` (how
-    many alternatives to report; None: no probabilities) elsewhere or not at all.
+    many alternatives to report; None: no probabilities) elsewhere or not at all; it has no kind
+    of grammar for ``calls``.
     """
     stop_token_ids = params.stop_token_ids or ()
     return Sampling(
@@ -46,7 +52,7 @@ def sampling_of(
         repetition_penalty=params.repetition_penalty,
         logit_bias={int(each): bias for each, bias in (params.logit_bias or {}).items()},
         seed=seed,
-        grammar=_grammar_of(params),
+        grammar=_grammar_of(params) if calls is None else Grammar("calls", calls),
         logprobs=logprobs,
     )
 
@@ -78,6 +84,9 @@ def failure_of(
     if status == 400:
         if grammar_field is None:
             return RequestError(message)
+        message = message.removeprefix("calls: ")
+        if tool := _TOOL.match(message):
+            return RequestError(message, tool[1])
         own = grammar_field.rsplit(".", 1)[-1]  # a member calls it so
         return RequestError(f"{grammar_field}: {message.removeprefix(f'{own}: ')}", grammar_field)
     kinds: dict[int, type[TokenRouterError]] = {429: OverloadedError, 503: MemberDeadError}

@@ -26,9 +26,14 @@ SUPERVISOR = -3
 
 
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
-    """What the output must look like; ``text`` in the notation that ``kind`` names."""
+    """What the output must look like; ``text`` in the notation that ``kind`` names.
 
-    kind: Literal["json_schema", "regex", "ebnf", "structural_tag"]
+    ``calls``: a tool call. JSON, ``{calls: [{begin, schema, end, field}], separator}``: one of
+    them, or (``separator`` is not null) one or more. Or ``{ebnf, alone: [{field, ebnf}]}``: what
+    ``ebnf`` says, which each of ``alone`` must also be able to. ``field`` is named in errors.
+    """
+
+    kind: Literal["json_schema", "regex", "ebnf", "structural_tag", "calls"]
     text: str
 
 

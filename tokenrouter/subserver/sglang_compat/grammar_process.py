@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import signal
 import time
@@ -27,6 +26,7 @@ from xgrammar import (
 
 from tokenrouter.ipc.messages import Grammar
 from tokenrouter.processes.kernel import die_with
+from tokenrouter.subserver.sglang_compat.calls_grammar import PREFIX, calls_grammar
 
 CPU_SECONDS = 20
 """The work may take so long."""
@@ -36,7 +36,6 @@ MEMORY_BYTES = 2 << 30
 """The work may use so much more memory than there is."""
 ANY_JSON = "$$ANY$$"
 """SGLang's word for a schema that all JSON satisfies."""
-_PREFIX = re.compile(r"^\[[\d:]+\] \S+:\d+: ")
 _OK, _WRONG = b"+", b"-"
 
 
@@ -88,7 +87,7 @@ def run_apart(work: Callable[[], str]) -> str:
     if kind == _OK and status == 0:
         return text
     if kind == _WRONG:
-        raise ValueError(_PREFIX.sub("", text).strip())
+        raise ValueError(PREFIX.sub("", text).strip())
     if -os.waitstatus_to_exitcode(status) in (signal.SIGXCPU, signal.SIGKILL):
         raise ValueError(f"takes more than {CPU_SECONDS} s to compile; make it simpler")
     raise ValueError("xgrammar cannot compile it; is a part of it empty, or too deep?")
@@ -152,6 +151,8 @@ def _by_kind(compiler: GrammarCompiler, kind: str, text: str) -> CompiledGrammar
             return compiler.compile_regex(text)
         case "ebnf":
             return compiler.compile_grammar(text)
+        case "calls":
+            return compiler.compile_grammar(calls_grammar(json.loads(text)))
         case _:
             return compiler.compile_structural_tag(*_structural_tag(text))
 

@@ -22,9 +22,11 @@ from sglang.srt.entrypoints.openai.protocol import (  # noqa: E402
     ChoiceLogprobs,
     CompletionRequest,
     CompletionResponse,
+    FunctionResponse,
     ModelCard,
     ModelList,
     Tool,
+    ToolCall,
     ToolChoice,
 )
 from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat  # noqa: E402
@@ -58,6 +60,7 @@ __all__ = [
     "CompletionResponse",
     "DetokenizerManager",
     "FunctionCallParser",
+    "FunctionResponse",
     "GenerateReqInput",
     "ModelCard",
     "ModelList",
@@ -71,6 +74,7 @@ __all__ = [
     "TokenizedGenerateReqInput",
     "TokenizerManager",
     "Tool",
+    "ToolCall",
     "ToolChoice",
     "front_end_args",
     "load_templates",
