@@ -217,7 +217,7 @@ def test_check_says_what_would_be_served(
         ("a: !!int ''", "not valid YAML: "),
         ("socket_dir: /proc/x/y", "socket_dir: cannot make /proc/x/y: No such file"),
         ('socket_dir: "/tmp/a\\0"', "socket_dir: '/tmp/a\\x00' cannot be a path"),
-        ('socket_dir: "/tmp/\\ud800"', "socket_dir: '/tmp/\\ud800' cannot be a path"),
+        ('socket_dir: "/tmp/\\ud800"', "not valid YAML: '/tmp/\\ud800' holds half a character"),
         (f"socket_dir: /tmp/{'a' * 300}", "a UNIX socket's path 107 at most"),
         ("socket_dir: ~nobody-here/x", "socket_dir: ~nobody-here/x: no such user's home"),
         ('api_key: "é"', "api_key: no HTTP header can carry it"),
@@ -244,6 +244,19 @@ def test_no_value_of_a_file_breaks_the_check(
     assert said.startswith("tokenrouter: error: ")
     assert message in said
     assert "sesame" not in said
+
+
+def test_check_tells_programs_of_whatever_is_there(
+    served: list[Config], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "routes.yaml").write_text(
+        f"max_requests: {10**30}\nalgorithm_args: {{b: .nan, a: [2026-01-01]}}\n"
+        "algorithm: no\nports: {one: {nccl: 99999}}\nmodels: [{name: one, model_path: one}]\n"
+    )
+    assert run("check", "--config", str(tmp_path / "routes.yaml"), "--port", "0", "--json") == 2
+    told = json.loads(capsys.readouterr().out)
+    assert told["config"]["algorithm_args"] == {"b": None, "a": ["2026-01-01"]}
+    assert any("ports.one.nccl: must be a TCP port" in each for each in told["problems"])
 
 
 def test_check_lists_everything_that_is_wrong(

@@ -90,3 +90,22 @@ def test_an_address_of_another_machine() -> None:
         preflight.check_port("192.0.2.1", 30000)
     with pytest.raises(ConfigError, match=r"host: 'no such host' is not an address"):
         preflight.check_port("no such host", 30000)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_position_embeddings": "x"},
+        {"num_hidden_layers": [1]},
+        {"num_attention_heads": -1},
+        {"head_dim": float("inf")},
+        {"hidden_size": True},
+        {"rope_scaling": "yarn"},
+        {"rope_scaling": {"rope_type": "yarn", "factor": "x"}},
+        {"text_config": [1]},
+    ],
+)
+def test_values_that_nothing_can_be_computed_from(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    folder = model_folder(tmp_path / "model", **wrong)
+    with pytest.raises(ConfigError, match=r"config.json: (\w+) is "):
+        check(entry(folder))

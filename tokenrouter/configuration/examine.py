@@ -67,7 +67,8 @@ def _check_addresses(config: Config, found: Examination) -> None:
     with collecting(found.problems):
         check_port(config.host, config.port)
     for name, ports in config.ports.items():
-        if name in config.names and isinstance(port := ports.get("nccl"), int):
+        port = ports.get("nccl")
+        if name in config.names and isinstance(port, int) and 0 < port < 65536:
             with collecting(found.problems):
                 check_rank_port(name, port)
     with collecting(found.problems):

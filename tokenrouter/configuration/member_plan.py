@@ -99,4 +99,4 @@ def _context_length(model: ModelConfig) -> int:
         return model.context_length
     if model.model_path is None:
         return TIMED_CONTEXT_LENGTH
-    return model_folder.context_length(model_folder.read_json(model.model_path / "config.json"))
+    return model_folder.context_length(model_folder.read_settings(model.model_path))

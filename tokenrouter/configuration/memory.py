@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokenrouter.configuration.model_folder import read_json, weight_bytes
+from tokenrouter.configuration.model_folder import read_settings, weight_bytes
 
 if TYPE_CHECKING:
     from tokenrouter.configuration.model import ModelConfig
@@ -46,7 +46,7 @@ def footprint(model: ModelConfig) -> Footprint:
     """
     if model.model_path is None:
         return Footprint("-", 0, 0)
-    settings = read_json(model.model_path / "config.json")
+    settings = read_settings(model.model_path)
     stored = str(settings.get("torch_dtype") or settings.get("dtype") or "float32")
     precision = _precision(model.dtype, stored)
     size = weight_bytes(model.model_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,14 @@ CONTEXT_KEYS = (
     "max_position_embeddings",
 )
 """Where SGLang looks for a model's longest context, in this order."""
+SIZES = (
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "hidden_size",
+    "head_dim",
+)
+"""What its memory and its ranks are computed from."""
 
 
 def check(model: ModelConfig) -> None:
@@ -43,7 +52,7 @@ def check(model: ModelConfig) -> None:
         )
     if not (path / "config.json").is_file():
         raise ConfigError(f"{field}: {path} has no config.json, so it is not a model folder")
-    settings = read_json(path / "config.json")
+    settings = read_settings(path)
     if not weight_bytes(path) and model.sglang.get("load_format") != "dummy":
         raise ConfigError(
             f"{field}: {path} holds no weights; download them, or set load_format: dummy "
@@ -85,6 +94,27 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: not a JSON object; download it again")
     return content
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """A model's ``config.json``, in which what is computed with here is what it should be.
+
+    Raises:
+        ConfigError: it cannot be read, or a value in it is of the wrong kind.
+    """
+    path = folder / "config.json"
+    settings = read_json(path)
+    text = settings.get("text_config", settings)
+    scaling = text.get("rope_scaling") or {} if isinstance(text, dict) else None
+    if not isinstance(scaling, dict):
+        what = "text_config" if scaling is None else "rope_scaling"
+        raise ConfigError(f"{path}: {what} is no JSON object; download it again")
+    values = [(name, text.get(name)) for name in (*CONTEXT_KEYS, *SIZES)]
+    for name, value in [*values, ("factor", scaling.get("factor"))]:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 <= value < math.inf):
+            raise ConfigError(f"{path}: {name} is {value!r}, and must be a number >= 0")
+    return settings
 
 
 def read_text(path: Path) -> str:

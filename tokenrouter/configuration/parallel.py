@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenrouter.configuration.model_folder import read_json
+from tokenrouter.configuration.model_folder import read_settings
 from tokenrouter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def check(model: ModelConfig) -> None:
     """
     if model.tp_size == 1 or model.model_path is None:
         return
-    settings = read_json(model.model_path / "config.json")
+    settings = read_settings(model.model_path)
     settings = settings.get("text_config", settings)
     heads = int(settings.get("num_attention_heads") or 0)
     kv_heads = int(settings.get("num_key_value_heads") or heads)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
-import orjson
 from rich.console import Console
 from rich.table import Table
 
@@ -16,7 +19,6 @@ from tokenrouter.configuration.member_plan import MemberPlan
 FILE_WIDTH = 160
 """Columns of a table that is no terminal's."""
 _WHAT = "for weights and KV caches (an estimate)"
-_JSON = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
 
 
 def as_json(config: Config | None, found: Examination) -> str:
@@ -28,7 +30,18 @@ def as_json(config: Config | None, found: Examination) -> str:
         "config": None if config is None else config.public(),
         "members": [asdict(member) for member in found.members],
     }
-    return orjson.dumps(content, default=str, option=_JSON).decode()
+    return json.dumps(_plain(content), indent=2)
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON can say it, whatever YAML has put into it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def show(config: Config, machine: Machine, found: Examination) -> None:

@@ -20,7 +20,21 @@ _NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key given twice is an error, not a silent last one wins."""
+    """YAML in which a key given twice is an error, not a silent last one wins.
+
+    So is half a character (a lone surrogate), which no file, process or client could be told.
+    """
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        """As the base class, after looking for what is no text."""
+        value = super().construct_scalar(node)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise yaml.MarkedYAMLError(
+                problem=f"{value!r} holds half a character", problem_mark=node.start_mark
+            ) from None
+        return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As the base class, after looking for a repeated key."""
