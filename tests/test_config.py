@@ -38,6 +38,22 @@ def read(folder: Path, settings: Any, flags: Any = None, **environment: str) -> 
     return load(path, flags, environment)
 
 
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        ("{one: 1}", "models.one: must be a mapping, got 1"),
+        ("{1: 2}", "models.1: must be a mapping, got 2"),
+        ("{new: null}", "no model named 'new'; models are one"),
+        ("{new: {}}", "no model named 'new'; models are one"),
+    ],
+)
+def test_changes_of_the_wrong_form(folder: Path, models: str, message: str) -> None:
+    for changes in ({"TOKENROUTER_MODELS": models}, {"flags": {"models": yaml.safe_load(models)}}):
+        with pytest.raises(ConfigError) as error:
+            read(folder, {"models": [ENTRY]}, **changes)
+        assert message in str(error.value)
+
+
 def test_the_file_of_the_manual(folder: Path) -> None:
     config = read(
         folder,

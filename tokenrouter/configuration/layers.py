@@ -53,8 +53,8 @@ def join(first: Layer, second: Layer) -> Layer:
     """Two layers of changes as one; the second wins."""
     models: dict[str, dict[str, Any]] = {}
     for layer in (first, second):
-        for name, fields in layer.values.get("models", {}).items():
-            models.setdefault(name, {}).update(fields)
+        for name, fields in _mapping("models", layer.values.get("models")).items():
+            models.setdefault(name, {}).update(_mapping(f"models.{name}", fields))
     values = {**first.values, **second.values}
     if models:
         values["models"] = models
@@ -107,13 +107,13 @@ def _merge_models(
     index = {entry.get("name"): i for i, entry in enumerate(merged) if isinstance(entry, dict)}
     problems = []
     for name, given in changes.items():
-        fields = resolve_entry(given, Path.cwd())
+        fields = resolve_entry(_mapping(f"models.{name}", given), Path.cwd())
         if name in index:
             merged[index[name]] = {**merged[index[name]], **fields}
         elif "model_path" in fields or "engine" in fields:
             merged.append({"name": name, **fields})
         else:
-            source = origins.get(f"models.{name}.{next(iter(fields))}", "models")
+            source = origins.get(f"models.{name}.{next(iter(fields), '')}", "models")
             known = _listed(each for each in dict.fromkeys([*index, *changes]) if each != name)
             problems.append(f"{source}: no model named {name!r}; models are {known}")
     if problems:
