@@ -12,6 +12,8 @@ import pytest
 
 from tests.frontend.fakes import Deployment, deployment, make_config, make_roster
 from tests.frontend.test_errors import CHAT, CHAT_PATH, GENERATE_PATH, TEXT, TEXT_PATH, refuse
+from tokenrouter.frontend.names import RoutingOptions
+from tokenrouter.frontend.protocol import ChatRequest, SamplingBody, TextRequest
 from tokenrouter.ipc.messages import Grammar, Sampling
 
 ASKED: dict[str, Any] = {
@@ -64,6 +66,27 @@ def test_a_seed_of_routing_is_not_that_of_tokens(
 ) -> None:
     got = sent(server, path, {**body, "seed": 11, "routing": {"seed": 4}})
     assert (got.seed, server.members.submitted[-1].route.seed) == (11, 4)
+
+
+@pytest.mark.parametrize("path", [CHAT_PATH, TEXT_PATH])
+def test_null_is_not_given(server: Deployment, path: str) -> None:
+    kind, base = (ChatRequest, CHAT) if path == CHAT_PATH else (TextRequest, TEXT)
+    optional = {name for name, field in kind.model_fields.items() if not field.is_required()}
+    assert optional > {"temperature", "top_p", "n", "stream", "logprobs", "max_tokens"}
+    plain = sent(server, path, base)
+    assert sent(server, path, {**dict.fromkeys(optional), **base}) == plain
+    routed = {**base, "routing": dict.fromkeys(RoutingOptions.model_fields)}
+    assert sent(server, path, routed) == plain
+    server.members.submitted.clear()
+    for name in kind.model_fields.keys() - optional:
+        assert refuse(server, path, {**base, name: None})["param"] == name
+
+
+def test_null_in_sampling_params(server: Deployment) -> None:
+    nulls = dict.fromkeys(SamplingBody.model_fields.keys() - {"max_new_tokens"})
+    plain = sent(server, GENERATE_PATH, {"text": "hi"})
+    given = {"text": "hi", "sampling_params": nulls, "stream": None, "return_logprob": None}
+    assert sent(server, GENERATE_PATH, given) == plain
 
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}

@@ -123,7 +123,9 @@ def test_a_body_that_is_no_object(server: Deployment, path: str, content: str) -
     headers = {"content-type": "application/json"}
     response = httpx.post(server.url + path, content=content, headers=headers)
     assert response.status_code == 400
-    assert response.json()["error"]["type"] == "invalid_request_error"
+    error = response.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["message"].startswith("the body ")
 
 
 def test_an_unknown_model_is_404(server: Deployment, client: openai.OpenAI) -> None:
@@ -211,11 +213,90 @@ def test_complaints_name_a_field_without_its_types() -> None:
     ]
     assert describe(errors) == ("stop: no string, or: no list", "stop")
     assert describe([{"loc": ("body",), "msg": "no object"}]) == ("no object", None)
-    unknown = {"type": "extra_forbidden", "loc": ("body", "routing", "threshold"), "msg": "Extra"}
-    assert describe([unknown]) == (
-        "routing.threshold: unknown field; did you mean 'router_threshold'?",
-        "routing.threshold",
-    )
+    said = {"type": "value_error", "msg": "Value error, no", "ctx": {"error": ValueError("no")}}
+    assert describe([{"loc": ("body", "n"), **said}]) == ("n: no", "n")
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "kind", "told"),
+    [
+        (CHAT_PATH, json.dumps(CHAT), "application/x-www-form-urlencoded", "Content-Type"),
+        (TEXT_PATH, json.dumps(TEXT), "text/plain", "Content-Type"),
+        (GENERATE_PATH, '{"text": "a"}', "application/x-www-form-urlencoded", "Content-Type"),
+        ("/start_profile", "{}", "application/x-www-form-urlencoded", "Content-Type"),
+        ("/abort_request", "{}", "text/plain", "Content-Type"),
+        (CHAT_PATH, "", "application/json", "the body is empty"),
+        (GENERATE_PATH, "", "text/plain", "the body is empty"),
+        ("/abort_request", "", "application/json", "the body is empty"),
+        (CHAT_PATH, "[]", "application/json", "must be a JSON object, not an array"),
+        (TEXT_PATH, '"x"', "application/json", "must be a JSON object, not a string"),
+    ],
+)
+def test_why_a_body_is_not_read(
+    server: Deployment, path: str, content: str, kind: str, told: str
+) -> None:
+    headers = {"content-type": kind}
+    response = httpx.post(server.url + path, content=content, headers=headers)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert told in error["message"] and error["param"] is None
+    if told == "Content-Type":
+        assert "'Content-Type: application/json'" in error["message"] and kind in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        (
+            CHAT_PATH,
+            {**CHAT, "temprature": 1},
+            "temprature: unknown field; did you mean 'temperature'?",
+        ),
+        (TEXT_PATH, {**TEXT, "zzz": 1}, "zzz: unknown field"),
+        (
+            GENERATE_PATH,
+            {"text": "a", "sampling_params": {"temprature": 1}},
+            "sampling_params.temprature: unknown field; did you mean 'temperature'?",
+        ),
+        (
+            CHAT_PATH,
+            {**CHAT, "routing": {"threshold": 1}},
+            "routing.threshold: unknown field; did you mean 'router_threshold'?",
+        ),
+        (
+            CHAT_PATH,
+            {**CHAT, "stream": True, "stream_options": {"include_use": True}},
+            "stream_options.include_use: unknown field; did you mean 'include_usage'?",
+        ),
+        ("/abort_request", {"ridd": "x"}, "ridd: unknown field; did you mean 'rid'?"),
+        (CHAT_PATH, {**CHAT, "routing": 5}, "routing: must be a JSON object"),
+        (
+            CHAT_PATH,
+            {**CHAT, "messages": [*CHAT["messages"], {"role": "king", "content": "x"}]},
+            "messages[1].role: must be one of system, assistant, tool, user, got 'king'",
+        ),
+        (
+            CHAT_PATH,
+            {**CHAT, "messages": [{"content": "x"}]},
+            "messages[0].role: must be one of system, assistant, tool, user",
+        ),
+        (
+            CHAT_PATH,
+            {**CHAT, "messages": [{"role": "user"}]},
+            "messages[0].content: Field required",
+        ),
+        (
+            CHAT_PATH,
+            {**CHAT, "messages": ["hi"]},
+            "messages[0]: must be a JSON object with role and content",
+        ),
+        (GENERATE_PATH, {}, "give one of text and input_ids"),
+    ],
+)
+def test_one_clear_sentence(
+    server: Deployment, path: str, body: dict[str, Any], message: str
+) -> None:
+    assert refuse(server, path, body)["message"] == message
 
 
 @pytest.mark.parametrize(

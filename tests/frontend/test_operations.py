@@ -137,8 +137,13 @@ def test_profile(server: Deployment, http: httpx.Client) -> None:
     assert large.arguments["profile_id"].endswith("-large")
     assert http.get("/stop_profile").status_code == 200
     assert http.get("/start_profile").status_code == 200
+    as_sglang = {"start_step": None, "num_steps": None, "profile_by_stage": False}
+    assert http.post("/start_profile", json=as_sglang).status_code == 200
     response = http.post("/start_profile", json={"num_steps": 5})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "num_steps")
+    assert response.json()["error"]["message"].startswith("num_steps: not served: members count")
+    error = http.post("/start_profile", json={"output_dirr": "x"}).json()["error"]
+    assert error["message"] == "output_dirr: unknown field; did you mean 'output_dir'?"
 
 
 def test_health_generate_writes_a_token_on_every_member(

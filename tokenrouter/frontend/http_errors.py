@@ -11,7 +11,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from tokenrouter.configuration.sglang_args import nearest
 from tokenrouter.errors import (
     AuthenticationError,
     ConflictError,
@@ -23,7 +22,6 @@ from tokenrouter.errors import (
     UnknownModelError,
     UnsupportedError,
 )
-from tokenrouter.frontend.names import RoutingOptions
 from tokenrouter.frontend.record import note_failure
 from tokenrouter.frontend.unserved import reason_against
 
@@ -41,6 +39,14 @@ CODES: tuple[tuple[type[TokenRouterError], str], ...] = (
 
 TYPES = frozenset({"str", "int", "float", "bool", "list", "dict"})
 """What pydantic puts into a location for a type, where it looks like a field."""
+
+TYPES_OF_JSON = {
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +87,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         message, field = describe(error.errors())
+        if error.errors()[0]["type"] != "json_invalid" and not isinstance(error.body, dict):
+            message = _no_object(request, error.body)
         return _response(400, shape(400, message, field, "invalid_value"))
 
     @app.exception_handler(HTTPException)
@@ -113,9 +121,18 @@ def describe(errors: Any) -> tuple[str, str | None]:
 
 
 def _reason(error: Mapping[str, Any]) -> str:
-    if error.get("type") == "extra_forbidden" and error["loc"][-2] == "routing":
-        return f"unknown field{nearest(str(error['loc'][-1]), RoutingOptions.model_fields)}"
-    return str(error["msg"])
+    # Pydantic puts words of its own before those of a validator.
+    return str(error["ctx"]["error"] if error.get("type") == "value_error" else error["msg"])
+
+
+def _no_object(request: Request, body: Any) -> str:
+    """What is wrong with a whole body: FastAPI leaves one that is not sent as JSON in bytes."""
+    if isinstance(body, bytes):
+        sent_as = request.headers.get("content-type")
+        return f"send the body with the header 'Content-Type: application/json', not {sent_as!r}"
+    if body is None:
+        return "the body is empty; send a JSON object"
+    return f"the body must be a JSON object, not {TYPES_OF_JSON[type(body)]}"
 
 
 def _field(location: tuple[str | int, ...]) -> str:

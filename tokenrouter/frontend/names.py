@@ -10,10 +10,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from tokenrouter.config import Config
 from tokenrouter.errors import ConfigError, RequestError, UnknownModelError
+from tokenrouter.frontend.bodies import Body
 from tokenrouter.ipc.messages import Route
 from tokenrouter.schedulers import registry
 
@@ -22,7 +23,7 @@ DEFAULT = "default"
 THRESHOLD_FIELD = "routing.router_threshold"
 
 
-class RoutingOptions(BaseModel):
+class RoutingOptions(Body):
     """The request extension ``routing``."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)

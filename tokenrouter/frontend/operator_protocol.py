@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from tokenrouter.frontend.bodies import Body
 
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
+COUNTED = "members count steps of their own; end the profile with /stop_profile"
 Text = Annotated[str, Field(max_length=1_000_000)]
 
 
-class OperatorBody(BaseModel):
+class OperatorBody(Body):
     """What they have in common."""
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(extra="forbid")
 
 
 class AbortBody(OperatorBody):
@@ -45,6 +49,12 @@ class VersionBody(OperatorBody):
 
 class ProfileBody(OperatorBody):
     """Of ``/start_profile``. It ends with ``/stop_profile``, not after a number of steps."""
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "start_step": COUNTED,
+        "num_steps": COUNTED,
+        "profile_by_stage": "a step may hold prefill and decode",
+    }
 
     output_dir: Name | None = None
     """A folder on the server."""

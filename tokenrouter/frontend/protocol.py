@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from tokenrouter.frontend.bodies import Body
+from tokenrouter.frontend.chat_messages import ChatMessage
 from tokenrouter.frontend.names import DEFAULT, RoutingOptions
 from tokenrouter.frontend.supported import NOT_SERVED
 from tokenrouter.frontend.values import (
@@ -27,7 +29,6 @@ from tokenrouter.frontend.values import (
     TopP,
 )
 from tokenrouter.subserver.sglang_compat.serving import (
-    ChatCompletionMessageParam,
     ChatCompletionRequest,
     CompletionRequest,
 )
@@ -43,26 +44,19 @@ def _as_served(schema: dict[str, Any]) -> None:
         schema.get("properties", {}).pop(name, None)
 
 
-class Routed(BaseModel):
+class Routed(Body):
     """What every request body has."""
 
     # Unknown fields are kept, for `supported.check_fields` to refuse them by name.
-    model_config = ConfigDict(extra="allow", protected_namespaces=(), json_schema_extra=_as_served)
+    model_config = ConfigDict(extra="allow", json_schema_extra=_as_served)
 
     model: str = DEFAULT
     routing: RoutingOptions | None = None
     seed: Seed | None = None
     """Of the draws of tokens; and of the algorithm's, unless ``routing.seed`` is given."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _is_object(cls, body: Any) -> Any:
-        if not isinstance(body, dict):
-            raise ValueError("the request must be a JSON object")
-        return body
 
-
-class StreamOptions(BaseModel):
+class StreamOptions(Body):
     """``stream_options``."""
 
     model_config = ConfigDict(extra="forbid")
@@ -93,7 +87,7 @@ class OpenAIRequest(Routed):
 class ChatRequest(OpenAIRequest, ChatCompletionRequest):
     """Body of ``/v1/chat/completions``."""
 
-    messages: Annotated[list[ChatCompletionMessageParam], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
     temperature: Temperature = 0.7
     max_tokens: Length | None = None
     max_completion_tokens: Length | None = None
@@ -112,7 +106,7 @@ class TextRequest(OpenAIRequest, CompletionRequest):
     json_schema: GrammarText | None = None
 
 
-class SamplingBody(BaseModel):
+class SamplingBody(Body):
     """``sampling_params`` of ``/generate``."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra=_as_served)

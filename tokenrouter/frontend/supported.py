@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tokenrouter.configuration.sglang_args import nearest
 from tokenrouter.errors import RequestError, UnsupportedError
 
 _Test = Callable[[Any], bool]
@@ -102,7 +103,9 @@ def check_fields(request: BaseModel, prefix: str = "") -> None:
         entry = NOT_SERVED.get(name)
         if entry is None:
             if name in extra and name not in NO_EFFECT:
-                raise RequestError(f"{prefix}{name}: unknown field", prefix + name)
+                known = type(request).model_fields.keys() - NOT_SERVED.keys()
+                hint = nearest(name, known)
+                raise RequestError(f"{prefix}{name}: unknown field{hint}", prefix + name)
             continue
         asks_nothing, reason = entry
         if not asks_nothing(value):

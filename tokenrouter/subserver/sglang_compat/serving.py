@@ -16,7 +16,8 @@ from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_impor
 prepare_sglang_import()
 
 from sglang.srt.entrypoints.openai.protocol import (  # noqa: E402
-    ChatCompletionMessageParam,
+    ChatCompletionMessageGenericParam,
+    ChatCompletionMessageUserParam,
     ChatCompletionRequest,
     ChatCompletionResponse,
     ChoiceLogprobs,
@@ -52,7 +53,8 @@ from tokenrouter.subserver.sglang_compat.sglang_ports import sglang_ports  # noq
 __all__ = [
     "TOP_K_ALL",
     "BatchTokenIDOut",
-    "ChatCompletionMessageParam",
+    "ChatCompletionMessageGenericParam",
+    "ChatCompletionMessageUserParam",
     "ChatCompletionRequest",
     "ChatCompletionResponse",
     "ChoiceLogprobs",
