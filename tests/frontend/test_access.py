@@ -243,10 +243,10 @@ def test_the_times_of_several_choices() -> None:
 
 def test_a_request_that_ended_in_the_queue_has_no_times_it_did_not_reach() -> None:
     exchange = Exchange(ROUTE, "prompt", "max_tokens", ["first", "second"], created=10.0)
-    live(exchange, finish={"type": "abort", "status_code": 503}, ended=10.25)
+    live(exchange, finish={"type": "abort", "status_code": 503}, ended=10.25, uid=77)
     fields = summarise(Record(1.0, gone=True, exchange=exchange), CONFIG.names, lambda r: "demo")
     assert fields == {
-        "id": "first", "model": "demo", "finish": "error_503", "prompt_tokens": 3,
+        "id": "first", "model": "demo", "uid": 77, "finish": "error_503", "prompt_tokens": 3,
         "output_tokens": {"small": 0, "large": 0}, "hand_overs": 0, "e2e_ms": 250.0,
         "client_gone": True,
     }  # fmt: skip

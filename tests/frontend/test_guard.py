@@ -58,8 +58,8 @@ def test_with_the_key_everything_is_as_usual(server: Deployment) -> None:
     assert httpx.get(server.url + "/v1/models", headers=lower).status_code == 200
 
 
-def test_health_needs_no_key(server: Deployment) -> None:
-    for path in ("/health", "/health_generate"):
+def test_health_and_metrics_need_no_key(server: Deployment) -> None:
+    for path in ("/health", "/health_generate", "/metrics"):
         assert httpx.get(server.url + path, timeout=20).status_code == 200
 
 

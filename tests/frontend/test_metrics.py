@@ -18,7 +18,15 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from tests.frontend.fakes import NAMES, Deployment, make_config, reply, state_of
+from tests.frontend.fakes import (
+    NAMES,
+    Deployment,
+    deployment,
+    make_config,
+    make_roster,
+    reply,
+    state_of,
+)
 from tokenrouter.config import Config
 from tokenrouter.frontend.families import Families
 from tokenrouter.frontend.member_metrics import batch_sizes, member_metrics
@@ -184,6 +192,20 @@ def test_a_silent_member_costs_a_second_and_is_down(server: Deployment) -> None:
     assert seen.value("up", process="detokenizer") == 1
     assert seen.samples["tokenrouter_restarts_total", frozenset({("process", "large")})] == 0
     assert seen.samples["tokenrouter_up", frozenset({("process", "large")})] == 0
+
+
+def test_every_rank_of_a_member_is_up_and_down_with_it(folder: Path) -> None:
+    model = {"name": "large", "model_path": folder, "tp_size": 2}
+    config = make_config(folder, models=[{"name": "small", "model_path": folder}, model])
+    with deployment(config, make_roster()) as server:
+        up = scrape(server)
+        server.members.silent.add(1)
+        down = scrape(server)
+    for name, expected in {"small": (1, 1), "large": (1, 0), "large#1": (1, 0)}.items():
+        key = "tokenrouter_up", frozenset({("process", name)})
+        assert (up.samples[key], down.samples[key]) == expected
+        assert ("tokenrouter_restarts_total", key[1]) in up.samples
+    assert "small#1" not in up.text
 
 
 def test_both_formats_and_monotone_histograms(server: Deployment) -> None:

@@ -22,6 +22,7 @@ from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.frontend.traffic_metrics import traffic_metrics
 from tokenrouter.ipc.messages import MemberState
 from tokenrouter.processes import logs
+from tokenrouter.processes.plan import rank_name
 
 TIMEOUT_S = 1.0
 """How long a scrape waits for the members."""
@@ -42,8 +43,9 @@ class Metrics:
         states = await self._manager.inspector.ask(TIMEOUT_S)
         running = len(self._manager.rid_to_state)
         by_name = dict(zip(self._config.names, states, strict=True))
+        ranks = {model.name: model.tp_size for model in self._config.models}
         metrics = (
-            *_processes(self._manager.presence.report(), by_name, self._manager.dropped()),
+            *_processes(self._manager.presence.report(), by_name, self._manager.dropped(), ranks),
             *member_metrics(self._config, states),
             *traffic_metrics(self._config, self._manager.traffic, running),
         )
@@ -65,13 +67,17 @@ def _processes(
     reports: Mapping[str, Mapping[str, Any]],
     states: Mapping[str, MemberState | None],
     dropped: Mapping[str, int],
+    ranks: Mapping[str, int],
 ) -> Families:
+    """``ranks``: how many processes each member is."""
     families = Families("process")
     for name, report in reports.items():
         state = states.get(name)
         answers = state is not None or name not in states
-        families.gauge("up", UP, (name,), float(report["up"] and answers))
-        families.counter("restarts", RESTARTS, (name,), report["restarts"])
+        for rank in range(ranks.get(name, 1)):  # they die, and are started again, as one
+            process = (rank_name(name, rank),)
+            families.gauge("up", UP, process, float(report["up"] and answers))
+            families.counter("restarts", RESTARTS, process, report["restarts"])
         if state is not None and state.counters is not None:
             _losses(families, name, state.counters.log_lines_dropped, state.dropped)
     _losses(families, FRONT_END_NAME, logs.dropped_lines(), dropped)

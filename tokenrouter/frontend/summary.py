@@ -20,6 +20,7 @@ def summarise(
 ) -> dict[str, Any]:
     """What was asked, what came of it, and how long it took (milliseconds).
 
+    ``uid``: by which members call the request in their logs; of several choices, the first.
     Of several choices, tokens are summed, ``queue_ms`` is the longest, ``ttft_ms`` the
     shortest, ``itl_ms`` the mean over tokens. A time that was not reached is left out.
     """
@@ -42,6 +43,8 @@ def _exchange(
     fields: dict[str, Any] = {"id": _id(exchange), "model": name_of(exchange.route)}
     if not lives:
         return fields
+    if uid := next((live.uid for live in lives if live.uid is not None), None):
+        fields["uid"] = uid
     fields["finish"] = ",".join(dict.fromkeys(map(outcome_of, lives)))
     if len(lives) > 1:
         fields["choices"] = len(lives)

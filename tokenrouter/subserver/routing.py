@@ -15,7 +15,6 @@ import msgspec
 
 from tokenrouter.errors import RoutingError, TokenRouterError
 from tokenrouter.histogram import Histogram
-from tokenrouter.ipc.messages import Route
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
 from tokenrouter.schedulers.registry import create
 from tokenrouter.schedulers.signals import Signal
@@ -75,7 +74,7 @@ class Router:
         except Exception as error:
             raise self._broken(visit, "route", error) from error
         self.seconds["route"].observe(time.perf_counter() - began)
-        self._check(visit.route, step, decision, payload)
+        self._check(visit, step, decision, payload)
         return decision, payload
 
     def receive(self, visit: Visit, payload: bytes) -> None:
@@ -95,7 +94,8 @@ class Router:
         name, threshold, args = msgspec.msgpack.decode(key)
         return create(name, self._members, threshold, args)
 
-    def _check(self, route: Route, step: Step, decision: Decision, payload: bytes) -> None:
+    def _check(self, visit: Visit, step: Step, decision: Decision, payload: bytes) -> None:
+        route = visit.route
         problem = None
         if type(decision.keep) is not int or type(decision.to) is not int:
             problem = f"keep={decision.keep!r}, to={decision.to!r}, which must be ints"
@@ -110,14 +110,19 @@ class Router:
         elif len(payload) > MAX_PAYLOAD_BYTES:
             problem = f"a payload of {len(payload)} bytes (limit {MAX_PAYLOAD_BYTES})"
         if problem:
-            logger.error("algorithm %r decided %s", route.algorithm, problem)
-            raise RoutingError(f"algorithm {route.algorithm!r} decided {problem}")
+            logger.error("request %d: %r decided %s", visit.uid, route.algorithm, problem)
+            raise _failed(visit, f"decided {problem}")
 
     def _broken(self, visit: Visit, hook: str, error: Exception) -> RoutingError:
         if not isinstance(error, TokenRouterError):
             logger.exception("request %d: %s of %r", visit.uid, hook, visit.route.algorithm)
         text = f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").decode()
-        return RoutingError(f"algorithm {visit.route.algorithm!r}: {hook} failed: {text}")
+        return _failed(visit, f"{hook} failed: {text}")
+
+
+def _failed(visit: Visit, what: str) -> RoutingError:
+    """Tells the number by which the logs of all members call the request."""
+    return RoutingError(f"algorithm {visit.route.algorithm!r}: {what} (request {visit.uid})")
 
 
 def _known(signals: Iterable[object]) -> tuple[Signal, ...]:

@@ -6,6 +6,7 @@ Called by `engine.py` between steps, on every rank.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from sglang.srt.managers.scheduler import Scheduler
 from tokenrouter.errors import RequestError, TokenRouterError
 from tokenrouter.ipc.messages import Action
 
+# Above all severities: PyTorch's tracer would write lines of its own to stderr, among our logs.
+QUIET_KINETO = "6"
 SHAPES = (
     "architectures",
     "hidden_size",
@@ -69,6 +72,7 @@ def _start_profile(scheduler: Scheduler, arguments: Mapping[str, Any]) -> str:
     )  # fmt: skip
     if not answer.success:
         raise TokenRouterError(answer.message)
+    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET_KINETO)  # read when the first profile starts
     scheduler.start_profile()
     return f"recording; the trace will be written into {scheduler.torch_profiler_output_dir}"
 
