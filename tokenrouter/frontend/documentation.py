@@ -26,8 +26,10 @@ ACTS = (400, 401, 409, 413, 503)
 GENERATES = (400, 401, 404, 413, 429, 503)
 BODIES = ("ChatRequest", "TextRequest", "GenerateBody")
 """The schemas with a ``model``."""
-EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
-"""Server-sent events: chunks of the answer, an error if one comes up, and ``[DONE]``."""
+EVENTS: dict[str, Any] = {"text/event-stream": {}}
+"""Server-sent events: chunks of the answer, an error if one comes up, and ``[DONE]``.
+
+They have no schema: OpenAPI 3.1 does not say whether it would be of the body or of each event."""
 
 
 def responses(
