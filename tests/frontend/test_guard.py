@@ -17,7 +17,7 @@ import pytest
 
 from tests.frontend.fakes import Deployment, deployment, make_config, make_roster
 
-KEY = "s\u00e9cret"
+KEY = "s3cret"
 HEADERS = {"authorization": f"Bearer {KEY}".encode()}
 LIMIT = 20_000
 MESSAGES = [{"role": "user", "content": "x"}]
