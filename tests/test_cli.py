@@ -17,7 +17,7 @@ from tokenrouter.cli_options import STRUCTURED
 from tokenrouter.config import Config
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.errors import StartupError
-from tokenrouter.processes import logs
+from tokenrouter.processes import logs, titles
 from tokenrouter.schedulers.random import Random
 
 pytestmark = pytest.mark.timeout(20)
@@ -36,7 +36,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Config]:
         return 0
 
     monkeypatch.setattr(supervisor, "serve", serve)
-    monkeypatch.setattr("setproctitle.setproctitle", lambda title: None)
+    monkeypatch.setattr(titles, "setproctitle", lambda title: None)
     monkeypatch.setattr(logs, "set_up", lambda *options: None)
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
@@ -136,7 +136,7 @@ def test_a_key_does_not_stay_in_the_list_of_processes(tmp_path: Path) -> None:
     )
     flags = ("serve", "--demo", "--api-key", "sesame", "--port", "0")
     said = subprocess.check_output([sys.executable, "-c", script, *flags], text=True)
-    assert "tokenrouter::supervisor" in said
+    assert "tokenrouter[demo:0]::supervisor" in said
     assert "sesame" not in said
 
 
@@ -285,7 +285,7 @@ def test_the_configuration_in_force_is_shown(
     assert run("config", "--demo", "--port", "77") == 0
     said = capsys.readouterr().out.splitlines()
     assert "port: 77  # --port" in said
-    assert f'served_name: "demo"  # {cli.DEMO_CONFIG}' in said
+    assert f'served_name: "demo"  # {cli.DEMO_CONFIG}:3' in said
     assert run("config", "--demo", "--port", "x") == 2
 
 

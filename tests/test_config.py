@@ -416,15 +416,47 @@ def test_every_problem_is_told_at_once(folder: Path) -> None:
 
 
 def test_an_entry_that_cannot_be_judged_does_not_hide_other_problems(folder: Path) -> None:
-    settings = {"models": [{"name": "one", "engine": "tmed"}, "x", {**TIMED, "threshold": 0}]}
+    entries = [{"name": "one", "engine": "tmed"}, "x", {**TIMED, "threshold": 0}]
+    entries.append({**ENTRY, "name": "a/b", "model_path": "nope"})
+    settings = {"models": entries, "port": -1, "algorithm": "entrpy"}
     with pytest.raises(ConfigError) as error:
-        read(folder, {**settings, "port": -1})
+        read(folder, settings)
     assert [problem.partition(":")[0] for problem in error.value.problems] == [
         "models.one.engine",
         "models.1",
         "models.fast.threshold",
+        "models.a/b.name",
         "port",
+        "algorithm",
+        "models.a/b.model_path",
     ]
+
+
+def test_problems_say_where_the_file_is_wrong(folder: Path) -> None:
+    text = """\
+port: x
+models:
+  - name: one
+    model_path: nope
+  - {name: two, model_path: two, threshold: 0}
+  - {name: three}
+"""
+    with pytest.raises(ConfigError) as error:
+        read(folder, text, {"models": {"two": {"dtyp": 1}}})
+    found = {each.partition(": ")[0]: each for each in error.value.problems}
+    for field, line in (
+        ("port", 1),
+        ("models.one.model_path", 4),
+        ("models.two.threshold", 5),
+        ("models.three.model_path", 6),
+    ):
+        assert found[field].endswith(f" (from {folder / 'routes.yaml'}:{line})"), found
+    entry = {**ENTRY, "model_path": folder / "one", "threshold": 0}
+    with pytest.raises(ConfigError) as error:
+        read(folder, text, {"models": [entry], "port": 1})
+    assert error.value.problems == (
+        "models.one.threshold: input should be greater than or equal to 1, got 0",
+    ), "the list of the file, and so its lines, are replaced"
 
 
 def test_a_secret_is_never_shown(folder: Path) -> None:
@@ -432,7 +464,9 @@ def test_a_secret_is_never_shown(folder: Path) -> None:
     assert config.api_key == "sesame"
     assert "sesame" not in repr(config)
     assert "sesame" not in str(config.public())
-    with pytest.raises(ConfigError, match=r"^api_key: input should be a valid string$"):
+    with pytest.raises(
+        ConfigError, match=r"^api_key: input should be a valid string \(from .*routes.yaml:1\)$"
+    ):
         read(folder, {"models": [TIMED], "api_key": 5359})
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_serves_until_it_is_asked_to_stop(config: Config, caplog: pytest.LogCapt
         urls.append(url)
         seen.update(pids(config))
         titles = [Path(f"/proc/{pid}/cmdline").read_text().strip("\0") for pid in seen.values()]
-        assert titles == [f"tokenrouter::{name}" for name in seen]
+        assert titles == [f"tokenrouter[tokenrouter:{urlsplit(url).port}]::{name}" for name in seen]
         stop_self(url)
 
     assert serve(config, announce, programs()) == 0

@@ -62,20 +62,22 @@ def _common(
 @with_deployment_flags
 def serve(config: ConfigFile = None, demo: Demo = False, **flags: Any) -> None:
     """Serve one deployment until it is stopped."""
-    from setproctitle import setproctitle
-
-    from tokenrouter.processes import logs
+    from tokenrouter.processes import logs, titles
 
     reading = _read(config, demo, flags)
     loaded = served(reading)
-    setproctitle("tokenrouter::supervisor")  # hides an --api-key from the list of processes
+    titles.entitle(loaded, "supervisor")  # hides an --api-key from the list of processes
     logs.set_up("supervisor", loaded.log_level, loaded.log_format)
     for warning in reading.warnings:
         logging.getLogger(__name__).warning("%s", warning)
 
     from tokenrouter.supervisor import serve as run
 
-    raise typer.Exit(run(loaded, lambda url: _announce(url, loaded, demo)))
+    def announce(url: str) -> None:
+        titles.entitle(loaded, "supervisor", url)
+        _announce(url, loaded, demo)
+
+    raise typer.Exit(run(loaded, announce))
 
 
 @app.command()
@@ -96,11 +98,13 @@ def check(
     from tokenrouter.configuration import report
     from tokenrouter.configuration.examine import Examination, examine
     from tokenrouter.configuration.machine import chosen_machine
+    from tokenrouter.configuration.validation import with_origins
 
     reading = _read(config, demo, flags)
     machine = chosen_machine(gpus, gpu_gib)
     found = Examination() if reading.config is None else examine(reading.config, machine)
-    found.problems[:] = dict.fromkeys((*reading.problems, *found.problems))
+    of_machine = with_origins(found.problems, reading.origins)
+    found.problems[:] = dict.fromkeys((*reading.problems, *of_machine))
     found.warnings[:0] = reading.warnings
     if json:
         typer.echo(report.as_json(reading.config, found))
@@ -117,7 +121,7 @@ def show_config(config: ConfigFile = None, demo: Demo = False, **flags: Any) -> 
     from tokenrouter.configuration.dump import dump
 
     reading = _read(config, demo, flags)
-    typer.echo(dump(served(reading), reading, DEMO_CONFIG if demo else config), nl=False)
+    typer.echo(dump(served(reading), reading), nl=False)
 
 
 def _read(config: Path | None, demo: bool, flags: dict[str, Any]) -> Reading:

@@ -52,7 +52,7 @@ class Reading:
         config: the configuration; with problems, wrong fields have their defaults.
         problems: why it cannot be served; each names a field, its origin and the remedy.
         warnings: what works, but perhaps not as meant.
-        origins: what set a field, by its dotted path, where that was not the file.
+        origins: what set a field, by its dotted path: a flag, a variable, or the file and its line.
         given: the settings themselves, without defaults.
     """
 
@@ -115,7 +115,11 @@ def read(
     settings = _gathered(path, flags, variables, defaults or {})
     problems: list[str] = []
     config = _validated(settings.values, problems)
-    warnings = preflight.check(config, problems) if config is not None else []
+    warnings: list[str] = []
+    if config is None:
+        preflight.check_parts(settings.values, problems)
+    else:
+        warnings = preflight.check(config, problems)
     told = with_origins(problems, settings.origins)
     return Reading(config, tuple(told), tuple(warnings), settings.origins, settings.values)
 
@@ -126,7 +130,8 @@ def _gathered(
     """The settings of all sources, each in its place."""
     problems: list[str] = []
     of_models = Layer()
-    settings = Layer({**defaults, **(sources.read_file(path) if path else {})})
+    values, places = sources.read_file(path) if path else ({}, {})
+    settings = Layer({**defaults, **values}, places)
     new_models, flags = layers.split(flags)
     with collecting(problems):
         settings = layers.apply(settings, environment.read(variables, Config.model_fields))

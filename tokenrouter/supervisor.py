@@ -29,6 +29,7 @@ from tokenrouter.processes.protocol import Launch
 from tokenrouter.processes.signals import StopSignals
 from tokenrouter.processes.startup import Startup
 from tokenrouter.processes.summary import summary
+from tokenrouter.processes.unit import group
 
 START_LIMIT_S = 1800.0
 """A large model on a slow disk takes long to load; nothing sane takes longer."""
@@ -85,15 +86,23 @@ def _start(
     startup = Startup(launch.children)
     if not _wait(family, startup, lambda: not startup.waiting, deadline):
         return None
-    members = roster.build(config, startup.members)
+    members = roster.build(config, startup.members, _pids(family, launch))
     family.tell(family.names, members)
     if not _wait(family, startup, lambda: startup.url is not None, deadline):
         return None
     url = str(startup.url)
-    for line, fields in summary(config, members, launch, url, startup.phases):
+    for line, fields in summary(config, members, launch, url, startup.phases, family.pids):
         logger.info("%s", line, extra=with_fields(fields))
     announce(url)
     return Keeper(config, launch, family, members, start_limit_s, startup.phases.loads)
+
+
+def _pids(family: Family, launch: Launch) -> dict[int, tuple[int, ...]]:
+    """Of the ranks of every process."""
+    return {
+        process: tuple(family.pids[spec.name] for spec in unit.specs)
+        for process, unit in group(launch.children).items()
+    }
 
 
 def _wait(family: Family, startup: Startup, reached: Callable[[], bool], deadline: float) -> bool:

@@ -22,10 +22,9 @@ import time
 from pathlib import Path
 
 import msgspec
-from setproctitle import setproctitle
 
 from tokenrouter.config import Config
-from tokenrouter.processes import children, kernel, logs
+from tokenrouter.processes import children, kernel, logs, titles
 from tokenrouter.processes.directory import SocketDirectory
 from tokenrouter.processes.protocol import (
     Alive,
@@ -55,11 +54,11 @@ def main() -> None:
         kernel.die_with(supervisor, signal.SIGTERM)
     except SystemExit:
         _abandon(directory)
-    setproctitle("tokenrouter::zygote")
     channel = socket.socket(fileno=descriptor)
     order = receive_order(channel)
     if isinstance(order, Launch):
         config = Config.model_validate_json(order.config)
+        titles.entitle(config, "zygote")
         logs.set_up("zygote", config.log_level, config.log_format, single_threaded=True)
         if _prepare(order, config, channel):
             kernel.outlive_parent()  # from now on, its end of the channel tells

@@ -94,7 +94,7 @@ class Server:
             parents = {pid for parent in parents for pid in children(parent)}
             for pid in parents:
                 found[Path(f"/proc/{pid}/cmdline").read_text().strip("\0")] = pid
-        return {name.removeprefix("tokenrouter::"): pid for name, pid in found.items()}
+        return {name.rpartition("::")[2]: pid for name, pid in found.items()}
 
     def exit_status(self, timeout: float) -> int:
         """Of the supervisor, which ends by itself within ``timeout`` seconds."""

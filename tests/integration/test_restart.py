@@ -155,6 +155,10 @@ def test_a_dead_member_fails_what_may_visit_it_and_returns(server: Server) -> No
     info = server.client.get("/get_server_info").json()["processes"]
     assert info["large"]["restarts"] == 1
     assert info["small"]["restarts"] == 0
+    running = server.processes()
+    assert {name: each["pids"] for name, each in info.items()} == {
+        name: [running[name]] for name in info
+    }
     died = kill(server, "small")
     assert live.streams["tokenrouter/small"].result(20)[0] - died < FAIL_S
     assert live.plain["tokenrouter/small"].result(20)[1] == 503

@@ -52,6 +52,7 @@ class Family:
         self.told: list[tuple[str, SupervisorMessage]] = []
         self.killed: list[str] = []
         self.started: list[str] = []
+        self.pids = {name: 100 + index for index, name in enumerate(NAMES)}
         self.probes = 0
 
     def poll(self, timeout: float | None) -> list[Event]:
@@ -63,6 +64,7 @@ class Family:
 
     def start(self, specs: Sequence[ChildSpec], ports: Ports) -> None:
         self.started += [spec.name for spec in specs]
+        self.pids |= {spec.name: self.pids[spec.name] + 1000 for spec in specs}
         self.ports = ports
 
     def signal(self, number: int, names: Iterable[str]) -> bool:
@@ -135,6 +137,7 @@ def test_ranks_die_and_return_together() -> None:
     (up,) = world.heard("small")
     assert isinstance(up, Up)
     assert (up.process, up.ready, up.restarts) == (1, ready(1), 1)
+    assert up.pids == (1101, 1102)
     assert up.generation != 11
     for name in ("front-end", "detokenizer"):
         assert world.heard(name) == [up]

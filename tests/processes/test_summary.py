@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,16 @@ def lines(tmp_path: Path) -> list[tuple[str, dict[str, Any]]]:
     ports = choose_ports(tmp_path, config.names, {})
     launch = Launch(config.model_dump_json(), ports, children, "", shared=False)
     phases = Phases(imports=2.0, loads={"small": 1.25, "large": 3.5})
-    found = list(summary(config, Roster(ready, (0, 0, 0)), launch, URL, phases))
+    found = list(
+        summary(config, Roster(ready, (0, 0, 0)), launch, URL, phases, {"small": 11, "large": 12})
+    )
     return [(text, dict(fields)) for text, fields in found]
 
 
 def test_every_line_is_one_line_and_has_fields(lines: list[tuple[str, dict[str, Any]]]) -> None:
     assert [text.split(":")[0] for text, _ in lines] == [
         "serving 'demo' at http", "member 'small'", "member 'large'", "member 'clock'", "limits",
-        "ready in 0.0 s",
+        "processes", "ready in 0.0 s",
     ]  # fmt: skip
     for text, fields in lines:
         assert "\n" not in text
@@ -80,8 +83,14 @@ def test_limits_are_the_smallest(lines: list[tuple[str, dict[str, Any]]]) -> Non
     assert limits["api_key"] == "required"
 
 
-def test_how_long_it_took(lines: list[tuple[str, dict[str, Any]]]) -> None:
+def test_processes_can_be_found(lines: list[tuple[str, dict[str, Any]]]) -> None:
     text, fields = lines[5]
+    assert fields["processes"] == {"supervisor": os.getpid(), "small": 11, "large": 12}
+    assert text == f"processes: supervisor={os.getpid()} small=11 large=12"
+
+
+def test_how_long_it_took(lines: list[tuple[str, dict[str, Any]]]) -> None:
+    text, fields = lines[6]
     assert text.endswith("s: imports 2.0 s, small 1.2 s, large 3.5 s")
     assert fields["phases_s"] == {"imports": 2.0, "small": 1.25, "large": 3.5}
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from tokenrouter.config import Config, Reading
 from tokenrouter.configuration.model import ModelConfig
+from tokenrouter.configuration.validation import origin_of
 
 
-def dump(config: Config, reading: Reading, path: Path | None) -> str:
+def dump(config: Config, reading: Reading) -> str:
     """YAML with a comment on each line; secrets are left out."""
-    file = "file" if path is None else str(path)
 
     def origin(where: str, given: Mapping[str, Any]) -> str:
-        # What set the whole list or mapping set what is in it.
-        parts = where.split(".")
-        paths = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
-        set_by = next((reading.origins[each] for each in paths if each in reading.origins), file)
-        return set_by if parts[-1] in given else "default"
+        if where.rpartition(".")[2] not in given:
+            return "default"
+        return origin_of(where, reading.origins) or "given"
 
     lines = [
         f"{name}: {_flow(value)}  # {origin(name, reading.given)}"

@@ -87,7 +87,20 @@ def apply(settings: Layer, changes: Layer) -> Layer:
             for name, fixed in _mapping("ports", ports).items()
         }
         merged["ports"] = {**known, **changed}
-    return Layer(merged, {**settings.origins, **changes.origins})
+    return Layer(merged, {**_still_valid(settings.origins, models), **changes.origins})
+
+
+def _still_valid(origins: Mapping[str, str], models: Any) -> dict[str, str]:
+    """What set the fields that ``models`` leave alone."""
+    if not isinstance(models, Mapping):
+        return {path: origin for path, origin in origins.items() if not path.startswith("models")}
+    changed = {
+        f"models.{name}.{field}"
+        for name, fields in models.items()
+        if isinstance(fields, Mapping)
+        for field in fields
+    }
+    return {path: origin for path, origin in origins.items() if path not in changed}
 
 
 def _kept(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,24 @@ def check(model: ModelConfig) -> None:
     field, path = f"models.{model.name}.model_path", model.model_path
     if path is None:
         return
+    check_folder(field, path, random_weights=model.sglang.get("load_format") == "dummy")
+    settings = read_settings(path)
+    field = f"models.{model.name}.json_model_override_args"
+    overrides.check(field, model.sglang.get("json_model_override_args"), settings)
+    longest = context_length(settings)
+    if model.context_length is not None and model.context_length > longest:
+        raise ConfigError(
+            f"models.{model.name}.context_length: {model.context_length} is more than the "
+            f"{longest} tokens this model was made for; lower it"
+        )
+
+
+def check_folder(field: str, path: Path, random_weights: bool) -> None:
+    """Look at the folder of a model, which ``field`` names.
+
+    Raises:
+        ConfigError: no model there, or one without weights that needs them.
+    """
     if complaint := unusable(path):
         raise ConfigError(f"{field}: {complaint}; give the folder of a downloaded model")
     if not path.is_dir():
@@ -52,19 +70,11 @@ def check(model: ModelConfig) -> None:
         )
     if not (path / "config.json").is_file():
         raise ConfigError(f"{field}: {path} has no config.json, so it is not a model folder")
-    settings = read_settings(path)
-    if not weight_bytes(path) and model.sglang.get("load_format") != "dummy":
+    read_settings(path)
+    if not weight_bytes(path) and not random_weights:
         raise ConfigError(
             f"{field}: {path} holds no weights; download them, or set load_format: dummy "
             "for random ones"
-        )
-    field = f"models.{model.name}.json_model_override_args"
-    overrides.check(field, model.sglang.get("json_model_override_args"), settings)
-    longest = context_length(settings)
-    if model.context_length is not None and model.context_length > longest:
-        raise ConfigError(
-            f"models.{model.name}.context_length: {model.context_length} is more than the "
-            f"{longest} tokens this model was made for; lower it"
         )
 
 

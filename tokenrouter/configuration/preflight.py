@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokenrouter.configuration import model_folder, parallel, templates, vocabulary
 from tokenrouter.configuration.deployment import UNIX_HOST
@@ -35,13 +36,14 @@ def check(config: Config, problems: list[str]) -> list[str]:
         registry.create(
             config.algorithm, config.names, config.router_threshold, config.algorithm_args
         )
+    known = len(problems)
     for model in config.models:
         with collecting(problems):
             model_folder.check(model)
             parallel.check(model)
         with collecting(problems):
             templates.check(model)
-    if not problems:
+    if len(problems) == known:
         with collecting(problems):
             vocabulary.check(config.models)
     with collecting(problems):
@@ -50,6 +52,23 @@ def check(config: Config, problems: list[str]) -> list[str]:
         with collecting(problems):
             check_socket_paths(config.socket_dir, config.names)
     return [] if problems else _differing_templates(config)
+
+
+def check_parts(settings: Mapping[Any, Any], problems: list[str]) -> None:
+    """Of settings that make no configuration, look at the parts that can be judged alone."""
+    algorithm = settings.get("algorithm")
+    if isinstance(algorithm, str):
+        with collecting(problems):
+            registry.find(algorithm)
+    entries = settings.get("models")
+    for index, entry in enumerate(entries if isinstance(entries, list | tuple) else ()):
+        if isinstance(entry, Mapping) and isinstance(path := entry.get("model_path"), Path):
+            with collecting(problems):
+                model_folder.check_folder(
+                    f"models.{entry.get('name', index)}.model_path",
+                    path,
+                    random_weights=entry.get("load_format") == "dummy",
+                )
 
 
 def check_port(host: str, port: int) -> int:

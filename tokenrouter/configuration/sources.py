@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,8 @@ def parse_yaml(text: str, source: str) -> Any:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from error
 
 
-def read_file(path: Path) -> dict[str, Any]:
-    """The settings of a YAML file.
+def read_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings of a YAML file, and where each stands, as ``FILE:LINE`` by its dotted path.
 
     Raises:
         ConfigError: the file cannot be read, or is not a YAML mapping.
@@ -79,7 +79,29 @@ def read_file(path: Path) -> dict[str, Any]:
     content = parse_yaml(text, str(path))
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: must hold a mapping such as 'models: [...]'")
-    return resolve(content, path.parent)
+    places = {where: f"{path}:{line}" for where, line in _lines(yaml.compose(text, _Loader))}
+    return resolve(content, path.parent), places
+
+
+def _lines(root: yaml.Node | None) -> Iterator[tuple[str, int]]:
+    """The lines of top-level keys, of models, and of their keys."""
+    for key, value, line in _items(root):
+        yield key, line
+        if key != "models" or not isinstance(value, yaml.SequenceNode):
+            continue
+        for index, entry in enumerate(value.value):
+            fields = list(_items(entry))
+            names = [node.value for name, node, _ in fields if name == "name"]
+            where = f"models.{names[0] if names else index}"
+            yield where, entry.start_mark.line + 1
+            for name, _, line_of_field in fields:
+                yield f"{where}.{name}", line_of_field
+
+
+def _items(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node, int]]:
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if isinstance(key, yaml.ScalarNode):
+            yield key.value, value, key.start_mark.line + 1
 
 
 def resolve(settings: Mapping[Any, Any], base: Path) -> dict[str, Any]:

@@ -69,12 +69,19 @@ def validate(
 
 
 def with_origins(problems: Iterable[str], origins: Mapping[str, str]) -> list[str]:
-    """Each problem once, with what set its field if that was not the file."""
+    """Each problem once, with what set its field, or what the field is part of."""
     shown = []
     for problem in dict.fromkeys(problems):
-        origin = origins.get(problem.partition(": ")[0])
+        origin = origin_of(problem.partition(": ")[0], origins)
         shown.append(f"{problem} (from {origin})" if origin else problem)
     return shown
+
+
+def origin_of(field: str, origins: Mapping[str, str]) -> str | None:
+    """What set ``field``, a dotted path, or the entry or list that it stands in."""
+    parts = field.split(".")
+    paths = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((origins[path] for path in paths if path in origins), None)
 
 
 def _describe(error: ErrorDetails, known: Iterable[str]) -> list[tuple[Any, str]]:

@@ -72,11 +72,15 @@ class Presence:
             )
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """For each process: is it up, how often was it restarted, how old is it (seconds)."""
+        """For each process: is it up, how often was it restarted, how old is it (seconds).
+
+        ``pids``: of its ranks; none while it is down.
+        """
         now = time.monotonic()
         return {
             name: {
                 "up": self.is_up(process),
+                "pids": self.roster.pids.get(process, ()) if self.is_up(process) else (),
                 "restarts": self.roster.restarts.get(process, 0),
                 "seconds": round(now - self._down.get(process, self._since[process]), 3),
             }

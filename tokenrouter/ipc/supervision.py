@@ -92,13 +92,14 @@ class Roster(msgspec.Struct, frozen=True, array_like=True, tag="roster"):
     """Every member of the deployment, in order: what each may hold, and its generation.
 
     ``others``: generations of the processes that are not members. ``restarts``: how often
-    each process has been started again.
+    each process has been started again. ``pids``: of each process, in the order of its ranks.
     """
 
     members: tuple[MemberReady, ...]
     generations: tuple[int, ...]
     others: dict[int, int] = {}
     restarts: dict[int, int] = {}
+    pids: dict[int, tuple[int, ...]] = {}
 
     @property
     def pool_tokens(self) -> int:
@@ -117,12 +118,13 @@ class Roster(msgspec.Struct, frozen=True, array_like=True, tag="roster"):
     def after(self, up: Up) -> Roster:
         """The roster once a process is back."""
         restarts = {**self.restarts, up.process: up.restarts}
+        pids = {**self.pids, up.process: up.pids}
         if up.ready is None:
             others = {**self.others, up.process: up.generation}
-            return Roster(self.members, self.generations, others, restarts)
+            return Roster(self.members, self.generations, others, restarts, pids)
         members, generations = list(self.members), list(self.generations)
         members[up.process], generations[up.process] = up.ready, up.generation
-        return Roster(tuple(members), tuple(generations), self.others, restarts)
+        return Roster(tuple(members), tuple(generations), self.others, restarts, pids)
 
 
 class Down(msgspec.Struct, frozen=True, array_like=True, tag="down"):
@@ -135,13 +137,14 @@ class Up(msgspec.Struct, frozen=True, array_like=True, tag="up"):
     """A process that was down is there again, as another ``generation``.
 
     ``ready``: what it reported, if it is a member. ``restarts``: how often it was started
-    again.
+    again. ``pids``: of its ranks, in order.
     """
 
     process: int
     generation: int
     ready: MemberReady | None = None
     restarts: int = 0
+    pids: tuple[int, ...] = ()
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):

@@ -16,11 +16,9 @@ import sys
 import threading
 from typing import TextIO
 
-from setproctitle import setproctitle
-
 from tokenrouter.config import UNIX_HOST, Config
 from tokenrouter.errors import ConfigError, StartupError
-from tokenrouter.processes import logs
+from tokenrouter.processes import logs, titles
 from tokenrouter.supervisor import serve
 
 
@@ -31,7 +29,7 @@ def main() -> None:
         order = json.load(sys.stdin)
         _end_with(order["owner"])
         config = Config.model_validate_json(order["config"])
-        setproctitle("tokenrouter::supervisor")
+        titles.entitle(config, "supervisor")
         logs.set_up("supervisor", config.log_level, config.log_format)
         try:
             status = serve(

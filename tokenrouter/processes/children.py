@@ -13,12 +13,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from setproctitle import setproctitle
-
 from tokenrouter.config import Config
 from tokenrouter.errors import ConfigError, TokenRouterError
 from tokenrouter.ipc.supervision import ChildLink, Roster, StartupFailed
-from tokenrouter.processes import kernel, logs
+from tokenrouter.processes import kernel, logs, titles
 from tokenrouter.processes.log_writer import unblocked_stderr
 from tokenrouter.processes.protocol import ChildSpec, Launch
 
@@ -57,7 +55,7 @@ def run(spec: ChildSpec, config: Config, launch: Launch, parent: int) -> int:
     logs.set_up(spec.name, config.log_level, config.log_format)
     link: _Link | None = None
     try:
-        _become(spec.name, parent)
+        _become(spec.name, config, parent)
         link = _Link(launch.ports.supervisor, spec.name)
         if not launch.shared:
             load(launch.prepare)(config)
@@ -91,12 +89,12 @@ def load(target: str) -> Callable[..., Any]:
     return function
 
 
-def _become(name: str, parent: int) -> None:
+def _become(name: str, config: Config, parent: int) -> None:
     """Leave the zygote's identity behind: its title and its signal handler."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     kernel.die_with(parent)
-    setproctitle(f"tokenrouter::{name}")
+    titles.entitle(config, name)
     faulthandler.enable(unblocked_stderr())
 
 

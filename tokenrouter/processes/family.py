@@ -93,6 +93,7 @@ class Family:
         alive: children that run, or are being started.
         failure: why nothing can go on (the zygote failed or died), in words.
         stops: stop signals that have arrived.
+        pids: of the children that were started, the last of each name.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Family:
         self.stops = 0
         self._forked = False
         self._zygote_lives = True
-        self._pids: dict[str, int] = {}
+        self.pids: dict[str, int] = {}
         self._links: dict[str, _Link] = {}
         self._strangers = Drops(os.fspath(launch.ports.supervisor), "connection")
         self._events: list[Event] = []
@@ -186,7 +187,7 @@ class Family:
                 self._events.append(Imported(seconds))
                 logger.debug("zygote: imports took %.2f s, threads %s", seconds, list(threads))
             case protocol.Forked(name, pid):
-                self._pids[name] = pid
+                self.pids[name] = pid
                 logger.debug("%s: started as process %d", name, pid)
             case protocol.Exited(name, _, status):
                 self._exited(name, status)
@@ -208,7 +209,7 @@ class Family:
                 connection, _ = self._listener.accept()
                 pid = _peer(connection)
                 # One that is dead already has been reported before it can be missing in /proc.
-                if parent_of(pid) != self._zygote.pid and pid not in self._pids.values():
+                if parent_of(pid) != self._zygote.pid and pid not in self.pids.values():
                     self._strangers.add("foreign", f"process {pid} is none of ours")
                     connection.close()
                     continue
@@ -239,6 +240,7 @@ class Family:
             raise StartupError("supervision link: the first message is not a child's hello")
         link.name = message.name
         self._links[link.name] = link
+        self.pids[link.name] = message.pid  # the zygote's report of it may come later
 
     def _hang_up(self, link: _Link, why: str) -> None:
         self._selector.unregister(link.socket)

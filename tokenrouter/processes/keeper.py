@@ -185,6 +185,7 @@ class Keeper:
             secrets.randbits(rosters.GENERATION_BITS),
             unit.ready,
             len(unit.starts),
+            tuple(self._family.pids[spec.name] for spec in unit.specs),
         )
         try:
             self._roster = rosters.check(self._config, self._roster.after(up))

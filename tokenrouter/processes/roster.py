@@ -15,8 +15,12 @@ GENERATION_BITS = 62
 by somebody who has not been told, can pass for its own."""
 
 
-def build(config: Config, ready: Mapping[int, MemberReady]) -> Roster:
-    """The roster of a deployment whose members are all ready.
+def build(
+    config: Config,
+    ready: Mapping[int, MemberReady],
+    pids: Mapping[int, tuple[int, ...]],
+) -> Roster:
+    """The roster of a deployment whose members are all ready; ``pids``: of every process.
 
     Raises:
         StartupError: as `check`.
@@ -24,7 +28,7 @@ def build(config: Config, ready: Mapping[int, MemberReady]) -> Roster:
     members = tuple(ready[index] for index in range(len(config.models)))
     generations = tuple(secrets.randbits(GENERATION_BITS) for _ in members)
     others = {each: secrets.randbits(GENERATION_BITS) for each in (FRONT_END, DETOKENIZER)}
-    return check(config, Roster(members, generations, others))
+    return check(config, Roster(members, generations, others, pids=dict(pids)))
 
 
 def check(config: Config, roster: Roster) -> Roster:

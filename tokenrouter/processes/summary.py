@@ -5,6 +5,7 @@ Called by the supervisor. As JSON, each line is an object with the same facts as
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -42,9 +43,14 @@ Line = tuple[str, Mapping[str, Any]]
 
 
 def summary(
-    config: Config, roster: Roster, launch: Launch, url: str, phases: Phases
+    config: Config,
+    roster: Roster,
+    launch: Launch,
+    url: str,
+    phases: Phases,
+    pids: Mapping[str, int],
 ) -> Iterator[Line]:
-    """The route, each member, the limits, and how long everything took."""
+    """The route, each member, the limits, the process ids, and how long everything took."""
     text, shown = _fields(f"serving {config.served_name!r} at {url}:", _route(config))
     yield text, {"url": url, "served_name": config.served_name, **shown}
     cores: dict[int | None, list[int]] = {}
@@ -56,6 +62,8 @@ def summary(
         yield text, {"member": {"name": model.name, **shown}}
     text, shown = _fields("limits:", _limits(config, roster))
     yield text, {"limits": shown}
+    text, shown = _fields("processes:", {"supervisor": os.getpid(), **pids})
+    yield text, {"processes": shown}
     yield _took(phases)
 
 
