@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -101,3 +102,16 @@ def test_a_linked_environment_is_not_cleared(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert ".venv is a link to elsewhere" in done.stderr
     assert (tmp_path / "elsewhere" / "precious").exists()
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 2])
+def test_the_first_example_of_the_manual_can_be_served(
+    gpus: int, models: Path, tmp_path: Path
+) -> None:
+    manual = (ROOT / "README.md").read_text()
+    [example] = re.findall(r"```yaml\n# config.yaml\n(.*?)```", manual, re.DOTALL)
+    path = tmp_path / "config.yaml"
+    path.write_text(example.replace("/models/", f"{models}/"))
+    found = examine(load(path, {"port": 0}, {}), Machine(64 * GIB, (80 * GIB,) * gpus))
+    assert (found.problems, found.warnings) == ([], [])
+    assert list(found.shares) == (["small"] if gpus else [])

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 
 from tokenrouter.config import Config
+from tokenrouter.configuration import shares
+from tokenrouter.configuration.machine import this_machine
 from tokenrouter.configuration.preflight import check_port
 from tokenrouter.errors import StartupError
 from tokenrouter.ipc.ports import choose_ports
@@ -24,7 +26,7 @@ from tokenrouter.processes.directory import socket_directory
 from tokenrouter.processes.family import Family
 from tokenrouter.processes.keeper import Keeper
 from tokenrouter.processes.logs import with_fields
-from tokenrouter.processes.plan import Programs, plan
+from tokenrouter.processes.plan import Programs, plan, uses_gpu
 from tokenrouter.processes.protocol import Launch
 from tokenrouter.processes.signals import StopSignals
 from tokenrouter.processes.startup import Startup
@@ -59,6 +61,8 @@ def serve(
         StartupError: a process could not start; the message says which and why.
     """
     config = config.model_copy(update={"port": check_port(config.host, config.port)})
+    if uses_gpu(config):
+        config = shares.filled(config, this_machine)
     with socket_directory(config.socket_dir, config.names) as directory, StopSignals() as signals:
         ports = choose_ports(directory.path, config.names, config.ports)
         launch = plan(config, ports, programs or Programs())

@@ -13,6 +13,7 @@ from tests.configuration.qwen3 import qwen3_folder
 from tokenrouter.config import load
 from tokenrouter.configuration.examine import GIB, Examination, examine, longest_request
 from tokenrouter.configuration.machine import Machine
+from tokenrouter.configuration.shares import filled
 from tokenrouter.processes.directory import socket_directory
 
 pytestmark = pytest.mark.timeout(20)
@@ -53,12 +54,58 @@ def test_what_does_not_fit_is_named_with_its_size(tmp_path: Path) -> None:
     [problem] = pair(tmp_path, TWO_GPUS, tp_size=1).problems
     assert problem.startswith("models.large: needs about 61.0 GiB on GPU 0 (weights 61.0 GiB")
     assert "of the 56.0 GiB it may take; raise mem_fraction_static or tp_size" in problem
-    [problem] = pair(tmp_path, TWO_GPUS, mem_fraction_static=None).problems
+    unknown = Machine(64 * GIB, (None, None))
+    problem, *_ = pair(tmp_path, unknown, mem_fraction_static=None).problems
     assert problem.startswith("models.large.mem_fraction_static: small, large share GPU 0; say how")
     problems = pair(tmp_path, TWO_GPUS, mem_fraction_static=None, max_total_tokens=300_000).problems
     assert [each.partition(";")[0] for each in problems] == [
         "models: small, large need about 83.1 GiB on GPU 0, which has 80.0 GiB"
     ]
+
+
+def test_members_that_say_nothing_share_a_gpu_by_their_needs(tmp_path: Path) -> None:
+    found = pair(tmp_path, TWO_GPUS, mem_fraction_static=None)
+    assert (found.problems, found.shares) == ([], {"large": 0.65})
+    for size in ("0.6B", "8B"):
+        if not (tmp_path / f"Qwen3-{size}").exists():
+            qwen3_folder(tmp_path, size)
+    models: dict[str, dict[str, Any]] = {
+        "small": {"model_path": tmp_path / "Qwen3-0.6B"},
+        "large": {"model_path": tmp_path / "Qwen3-8B"},
+    }
+    config = load(None, {"port": 0, "models": models}, {})
+    machine = Machine(64 * GIB, (80 * GIB,))
+    found = examine(config, machine)
+    assert found.problems == []
+    assert sum(found.shares.values()) == pytest.approx(0.85, abs=2e-4)
+    small, large = found.members
+    assert small.pool_tokens and large.pool_tokens
+    assert small.pool_tokens == pytest.approx(large.pool_tokens, rel=0.001)
+    served = filled(config, lambda: machine)
+    assert {m.name: m.sglang["mem_fraction_static"] for m in served.models} == found.shares
+    # One whose pool is said takes that, and the other the rest.
+    models["large"]["max_total_tokens"] = 20000
+    config = load(None, {"port": 0, "models": models}, {})
+    found = examine(config, machine)
+    assert found.problems == []
+    small, large = found.members
+    assert list(found.shares) == ["small"]
+    assert small.needs + large.needs == pytest.approx(0.85 * 80 * GIB, rel=0.001)
+    # On a GPU where nothing is left, nobody is given anything.
+    found = examine(load(None, {"port": 0, "models": models}, {}), Machine(GIB, (8 * GIB,)))
+    assert found.shares == {}
+    assert found.problems
+
+
+def test_a_member_alone_on_its_gpu_is_left_to_the_engine(tmp_path: Path) -> None:
+    qwen3_folder(tmp_path, "0.6B")
+    models = [
+        {"name": f"m{gpu}", "model_path": tmp_path / "Qwen3-0.6B", "base_gpu_id": gpu}
+        for gpu in range(2)
+    ]
+    config = load(None, {"port": 0, "models": models}, {})
+    assert examine(config, TWO_GPUS).shares == {}
+    assert filled(config, lambda: TWO_GPUS) is config
 
 
 def test_gpus_that_are_not_there(tmp_path: Path) -> None:

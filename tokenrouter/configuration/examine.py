@@ -20,6 +20,7 @@ from tokenrouter.configuration.preflight import (
     check_rank_port,
     check_socket_paths,
 )
+from tokenrouter.configuration.shares import shares
 from tokenrouter.configuration.validation import collecting
 from tokenrouter.processes.directory import PREFIX, check_directory
 
@@ -31,9 +32,13 @@ GIB = 1024**3
 
 @dataclass(slots=True)
 class Examination:
-    """What there is to say; ``problems`` make it impossible to serve."""
+    """What there is to say; ``problems`` make it impossible to serve.
+
+    ``shares``: ``mem_fraction_static`` of members that get one because nobody gave it.
+    """
 
     members: list[MemberPlan] = field(default_factory=list)
+    shares: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -55,6 +60,11 @@ def examine(config: Config, machine: Machine) -> Examination:
                 found.warnings.append(
                     f"models.{model.name}.base_gpu_id: there is no GPU, so it runs on the CPU"
                 )
+    found.shares = shares(found.members, machine)
+    models = {model.name: model for model in config.models}
+    found.members = [
+        plan(models[each.name], machine, found.shares.get(each.name)) for each in found.members
+    ]
     _check_lengths(found)
     for gpu, size in enumerate(machine.gpus):
         _check_gpu(gpu, size, found)

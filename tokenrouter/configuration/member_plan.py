@@ -21,7 +21,7 @@ class MemberPlan:
     Attributes:
         gpus: of its ranks, in order; empty: it runs on the CPU.
         pool_tokens: of the KV cache; None: the engine decides when it has loaded.
-        kv_bytes: of that; None: not known.
+        kv_token: bytes of one token there; None: not known.
         fraction: of a GPU's memory that it may take for weights and KV cache, if set.
     """
 
@@ -36,8 +36,15 @@ class MemberPlan:
     context_length: int
     weights: int
     pool_tokens: int | None
-    kv_bytes: int | None
+    kv_token: int | None
     fraction: float | None
+
+    @property
+    def kv_bytes(self) -> int | None:
+        """Of the KV cache; None: not known."""
+        if self.pool_tokens is None or self.kv_token is None:
+            return None
+        return self.pool_tokens * self.kv_token
 
     @property
     def needs(self) -> int:
@@ -50,8 +57,11 @@ class MemberPlan:
         return min(self.context_length, self.pool_tokens or self.context_length)
 
 
-def plan(model: ModelConfig, machine: Machine) -> MemberPlan:
+def plan(model: ModelConfig, machine: Machine, share: float | None = None) -> MemberPlan:
     """What ``model`` would be on ``machine``.
+
+    Args:
+        share: its ``mem_fraction_static``, if it has none itself.
 
     Raises:
         ConfigError: a file of its folder cannot be read.
@@ -60,7 +70,8 @@ def plan(model: ModelConfig, machine: Machine) -> MemberPlan:
     on_gpu = model.engine == "sglang" and device != "cpu"
     gpus = tuple(parallel.devices(model)) if on_gpu else ()
     size = memory.footprint(model)
-    fraction = model.sglang.get("mem_fraction_static")
+    given = model.sglang.get("mem_fraction_static")
+    fraction = share if given is None else given
     pool = model.max_total_tokens
     if pool is None:
         least = _least(gpus, machine)
@@ -82,7 +93,7 @@ def plan(model: ModelConfig, machine: Machine) -> MemberPlan:
         context_length=_context_length(model),
         weights=size.weights,
         pool_tokens=pool,
-        kv_bytes=None if pool is None or size.kv_token is None else pool * size.kv_token,
+        kv_token=size.kv_token,
         fraction=fraction,
     )
 

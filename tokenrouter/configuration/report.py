@@ -28,7 +28,8 @@ def as_json(config: Config | None, found: Examination) -> str:
         "problems": found.problems,
         "warnings": found.warnings,
         "config": None if config is None else config.public(),
-        "members": [asdict(member) for member in found.members],
+        "members": [{**asdict(member), "kv_bytes": member.kv_bytes} for member in found.members],
+        "shares": found.shares,
     }
     return json.dumps(_plain(content), indent=2)
 
@@ -70,6 +71,9 @@ def show(config: Config, machine: Machine, found: Examination) -> None:
     for gpu, size in enumerate(machine.gpus):
         needs = sum(member.needs for member in found.members if gpu in member.gpus)
         console.print(f"GPU {gpu}: about {gib(needs)} of {gib(size) if size else '?'}, {_WHAT}")
+    if found.shares:
+        given = ", ".join(f"{name} {share:g}" for name, share in found.shares.items())
+        console.print(f"mem_fraction_static, where nobody says it (for equal KV tokens): {given}")
     needs = sum(each.needs * each.tp_size for each in found.members if not each.gpus)
     if needs:
         console.print(f"RAM: about {gib(needs)} of {gib(machine.ram)}, {_WHAT}")

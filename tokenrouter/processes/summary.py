@@ -92,6 +92,7 @@ def _member(
         "tp_size": model.tp_size if sglang else None,
         "cores": cores or None,
         "gpus": list(devices(model)) if sglang and on_gpu else None,
+        "mem_fraction_static": model.sglang.get("mem_fraction_static") if on_gpu else None,
         "threshold": model.threshold,
         "max_batch": model.max_batch,
         "pool_tokens": ready.pool_tokens,
