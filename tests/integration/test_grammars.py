@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,4 +119,39 @@ def test_what_is_no_grammar_is_a_400_and_harms_nobody(demo_server: Server) -> No
     for each, sampling in zip(answers, bad, strict=False):
         assert next(iter(sampling)) in each.json()["error"]["message"]
     assert answers[5].json()["text"] == "abc"
+    demo_server.assert_clean()
+
+
+def test_a_grammar_that_explodes_stalls_nobody(demo_server: Server) -> None:
+    def ask(sampling: dict[str, Any]) -> tuple[int, str, float]:
+        body = {"text": "1+1", "sampling_params": {"temperature": 1.0, **sampling}}
+        started = time.monotonic()
+        answer = demo_server.client.post("/generate", json=body)
+        return answer.status_code, answer.text, time.monotonic() - started
+
+    nested = "[a-zA-Z ]((.{0,99}){0,99}){0,99}z"
+    bad = {"max_new_tokens": 200, "ignore_eos": True, "regex": nested}
+    with ThreadPoolExecutor(4) as pool:
+        slow = pool.submit(ask, bad)
+        others = [ask({"max_new_tokens": 2}) for _ in range(20)]
+    status, text, _ = slow.result()
+    assert status == 400 and "regex" in text and "too long to follow" in text
+    assert all(status == 200 and took < 5 for status, _, took in others)
+    demo_server.assert_clean()
+
+
+def test_grammars_of_clients_that_left_hold_up_nobody(demo_server: Server) -> None:
+    def leave(index: int) -> None:
+        body = {"text": "1+1", "sampling_params": {"regex": "a" * (60_000 + index)}}
+        with suppress(httpx.ReadTimeout):
+            httpx.post(f"{demo_server.url}/generate", json=body, timeout=1)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(leave, range(8)))
+    started = time.monotonic()
+    longer_than_quick = {"enum": [True, False, *("x" * 50 + str(i) for i in range(100))]}
+    for schema in ({"type": "boolean"}, longer_than_quick):
+        sampling = {"json_schema": json.dumps(schema), "max_new_tokens": 2}
+        demo_server.generate(text="1+1", sampling_params=sampling)
+    assert time.monotonic() - started < 15
     demo_server.assert_clean()

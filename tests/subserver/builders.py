@@ -105,6 +105,9 @@ class FakeEngine:
             raise self.preparing[visit.uid]
         return visit.uid not in self.preparing
 
+    def abandon(self, visit: Visit) -> None:
+        self.calls.append(("abandon", visit.uid))
+
     def admit(self, visit: Visit) -> bool:
         self.calls.append(("admit", visit.uid))
         if not self.slots:

@@ -122,7 +122,7 @@ def test_the_algorithm_hears_of_an_arrival_after_the_tokens():
 def test_close_frees_what_the_visit_holds():
     visits, engine, _ = opened()
     visits.apply(HOME, Close(7), 5.0)
-    assert engine.calls == [("release", 7)]
+    assert engine.calls == [("abandon", 7), ("release", 7)]
     assert (engine.free, engine.slots) == (engine.pool_tokens, engine.max_visits)
     assert (len(visits), visits.get(7), visits.departures) == (0, None, 1)
 
@@ -131,7 +131,7 @@ def test_close_of_a_visit_that_holds_nothing():
     visits, engine, visit = opened()
     visit.resident = False
     visits.apply(HOME, Close(7), 5.0)
-    assert engine.calls == []
+    assert engine.calls == [("abandon", 7)]
     assert visits.departures == 1
 
 

@@ -14,7 +14,7 @@ MOST_IDS = 4096
 """Longest list of stop ids or biases: they travel to every member with the request."""
 LARGEST_BIAS = 10_000
 """Decides against any logit, and leaves room in 32 bits."""
-LONGEST_GRAMMAR = 256 * 1024
+LONGEST_GRAMMAR = 64 * 1024
 """Characters of a schema or an expression."""
 
 

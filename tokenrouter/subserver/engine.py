@@ -148,6 +148,9 @@ class Engine(Protocol):
             RequestError: it will never be: the request's grammar is none.
         """
 
+    def abandon(self, visit: Visit) -> None:
+        """The visit closes: nothing that `prepare` began for it is wanted any more."""
+
     def admit(self, visit: Visit) -> bool:
         """Give the visit a slot and the cached prefix of its tokens.
 

@@ -67,6 +67,10 @@ class LeadingEngine:
         """Of rank 0 alone, which samples for all."""
         return self._engine.prepare(visit, wake)
 
+    def abandon(self, visit: Visit) -> None:
+        """Of rank 0 alone, which samples for all."""
+        self._engine.abandon(visit)
+
     def admit(self, visit: Visit) -> bool:
         """As the engine, and on every rank."""
         admitted = self._engine.admit(visit)

@@ -58,6 +58,9 @@ class TimedEngine:
         """Nothing to do: grammars are refused before they come here."""
         return True
 
+    def abandon(self, visit: Visit) -> None:
+        """Nothing to do: nothing was prepared."""
+
     def admit(self, visit: Visit) -> bool:
         """Take a slot; there is no prefix cache."""
         if self.visits == self.max_visits:

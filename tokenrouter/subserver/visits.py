@@ -118,6 +118,7 @@ class Visits:
             visit.computed = length
 
     def _close(self, visit: Visit) -> None:
+        self._engine.abandon(visit)
         if visit.resident:
             self._engine.release(visit)
         del self._visits[visit.uid]

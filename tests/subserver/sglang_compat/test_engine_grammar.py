@@ -20,7 +20,7 @@ from tests.subserver.sglang_compat.tiny_models import MARGIN, TinyModel
 from tokenrouter.errors import RequestError
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.engine import Visit
-from tokenrouter.subserver.sglang_compat import matching
+from tokenrouter.subserver.sglang_compat import grammar_process, matching
 
 PATTERN = "([a-c]{2}[0-9]){4,8}"
 LETTERS, DIGITS = set(b"abc"), set(b"0123456789")
@@ -260,6 +260,44 @@ def test_every_kind_of_grammar(driver: Driver) -> None:
     texts = [bytes(i for i in output(visit) if i < 256).decode("latin1") for visit in visits]
     assert texts[0][:4] in ('"yes', '"no"')
     assert texts[2].startswith(("yes", "no")) and texts[3].startswith(("yes", "no"))
+
+
+NESTED = "[a-c]((.{0,50}){0,50}){0,9}z"
+"""Its masks take longer with every character."""
+
+
+def test_a_grammar_that_explodes_ends_its_request_alone(
+    bytes_served: Served, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_process, "walk", lambda _: None)
+    monkeypatch.setattr(matching, "BUDGET", matching.BUDGET._replace(call=0.02))
+    (prompt, wanted), *_ = cases(bytes_served.model, 1, seed=3).values()
+    bound = ready(driver, driver.visit(prompt, asks()))
+    slow = ready(driver, driver.visit([65, 66], asks(text=NESTED)))
+    for visit in (bound, slow):
+        driver.admit(visit)
+    while not (batch := driver.step([(bound, bound.pending), (slow, slow.pending)])).failed:
+        for visit, token in zip((bound, slow), batch.tokens, strict=True):
+            visit.tokens.append(token)
+        assert len(output(bound)) < 12
+    assert batch.failed == {1: "its grammar takes too long to follow; make it simpler"}
+    bound.tokens.append(batch.tokens[0])
+    assert output(bound) == wanted[: len(output(bound))]
+    state = slow.handle.rules.matching(slow)
+    slow.tokens.append(97)
+    monkeypatch.setattr(state, "_follow", no_wake)
+    assert "too long" in state.mask(slow, matching.new_masks(1, 300), 0), "not tried again"
+
+
+def test_tokens_followed_at_once_have_a_limit_together(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visit = ready(driver, driver.visit([65, 66], asks()))
+    driver.write([visit], 5)
+    driver.release(visit)
+    monkeypatch.setattr(matching, "BUDGET", matching.BUDGET._replace(total=1e-9))
+    driver.admit(visit)
+    assert driver.step([(visit, visit.pending)]).failed
 
 
 def test_off(bytes_served: Served, driver: Driver) -> None:

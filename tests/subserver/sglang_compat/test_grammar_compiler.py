@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,17 +23,15 @@ pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture
-def compiler() -> Iterator[GrammarCompiler]:
-    compiler = GrammarCompiler(AutoTokenizer.from_pretrained(DEMO / "small"), 300)
-    yield compiler
-    compiler._threads.shutdown()
+def compiler() -> GrammarCompiler:
+    return GrammarCompiler(AutoTokenizer.from_pretrained(DEMO / "small"), 300)
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Compilations wait for it; it is open when the test ends."""
     gate = threading.Event()
-    monkeypatch.setattr(grammar_process, "compiled", lambda info, grammar: gate.wait(30))
+    monkeypatch.setattr(grammar_process, "compiled", lambda *_: gate.wait(30))
     yield gate
     gate.set()
 
@@ -92,5 +91,72 @@ def test_a_machine_without_room_is_tried_again(
     with pytest.raises(OverloadedError, match="no more processes") as caught:
         compiler.request(visit("a"), lambda: None).result(20)
     assert caught.value.status == 429
+    monkeypatch.undo()
+    assert compiler.request(visit("a"), lambda: None).result(20).grammar
+
+
+SLOW_TEXT = "a" * 5000
+
+
+def test_what_nobody_waits_for_is_not_compiled(compiler: GrammarCompiler, gate: Any) -> None:
+    compiler.request(visit("a"), lambda: None)
+    leaving, staying = visit("b"), visit("b")
+    for each in (leaving, staying):
+        each.grammar = compiler.request(each, lambda: None)
+    compiler.abandon(leaving)
+    assert not staying.grammar.cancelled()
+    compiler.abandon(staying)
+    assert staying.grammar.cancelled() and len(compiler._known) == 1
+    assert "b" not in [job.grammar.text for job in compiler._quick._jobs]
+    again = compiler.request(visit("b"), lambda: None)
+    gate.set()
+    assert again.result(20)
+
+
+def test_what_runs_for_nobody_is_killed(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler._info((260,))
+    stock = grammar_process._compile
+    monkeypatch.setattr(
+        grammar_process, "_compile", lambda *a: time.sleep(50 * (a[1].text != "b")) or stock(*a)
+    )
+    left = [visit(f"a{i}") for i in range(4)]
+    for each in left:
+        each.grammar = compiler.request(each, lambda: None)
+    while (pid := compiler._known[left[0].sampling.grammar, (260,)].apart._pid) is None:
+        time.sleep(0.01)
+    for each in left:
+        compiler.abandon(each)
+    assert compiler.request(visit("b"), lambda: None).result(4)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+@pytest.mark.parametrize("first", [SLOW_TEXT, "slow"])
+def test_small_grammars_do_not_wait_behind_large_ones(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    compiler._info((260,))
+    stock = grammar_process._compile
+
+    def work(info: Any, grammar: Grammar) -> Any:
+        while grammar.text == first:
+            pass
+        return stock(info, grammar)
+
+    monkeypatch.setattr(grammar_process, "_compile", work)
+    large = visit(first)
+    large.grammar = compiler.request(large, lambda: None)
+    assert compiler.request(visit("b"), lambda: None).result(15)
+    assert not large.grammar.done()
+    compiler.abandon(large)
+
+
+def test_without_a_turn_it_may_be_tried_again(
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_compiler, "LONGEST_QUEUE_S", -1.0)
+    with pytest.raises(OverloadedError, match="regex: too many grammars"):
+        compiler.request(visit("a"), lambda: None).result(20)
     monkeypatch.undo()
     assert compiler.request(visit("a"), lambda: None).result(20).grammar

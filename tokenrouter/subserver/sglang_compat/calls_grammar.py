@@ -6,13 +6,13 @@ Used by `grammar_process.py`, in a process of its own.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
 from xgrammar import Grammar
 
-PREFIX = re.compile(r"^\[[\d:]+\] \S+:\d+: ")
+from tokenrouter.subserver.sglang_compat.apart import PREFIX
+
 """Of xgrammar's errors: the time, and a line of its source."""
 _WHOLE = "all_calls"
 """Name of a rule; xgrammar gives none like it."""

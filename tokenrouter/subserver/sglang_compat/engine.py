@@ -96,6 +96,11 @@ class SGLangEngine:
         visit.grammar.result()
         return True
 
+    def abandon(self, visit: Visit) -> None:
+        """Compile the visit's grammar no further, unless another waits for it."""
+        if visit.grammar is not None and self._compiler is not None:
+            self._compiler.abandon(visit)
+
     def _grammar_compiler(self) -> GrammarCompiler:
         if not self._grammars:
             raise RequestError("grammars are off here: grammar_backend is none")

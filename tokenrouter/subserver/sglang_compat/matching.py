@@ -14,9 +14,13 @@ from xgrammar import GrammarMatcher, allocate_token_bitmask, apply_token_bitmask
 
 from tokenrouter.subserver.engine import Seen, Visit
 from tokenrouter.subserver.sglang_compat.grammar_compiler import Compiled
+from tokenrouter.subserver.sglang_compat.grammar_walk import TOO_SLOW, Budget, SlowCallError, Timer
 
 PROMPT_TAIL = 8
 """A prompt that closes the reasoning itself does so with so many tokens after that, at most."""
+BUDGET = Budget(call=0.1, total=1.0)
+"""Of the calls for one mask, which the whole loop waits for: more than one or two only where
+tokens of other members, or of before an eviction, are followed."""
 ALL = -1
 """A word of a mask that allows every id."""
 
@@ -32,6 +36,8 @@ class Matching:
             visit.tokens[i : i + len(self._end)] == self._end
             for i in range(start, visit.prompt_length - len(self._end) + 1)
         )
+        self._too_slow = False
+        self._timed = Timer(BUDGET)
         self._restart(visit)
 
     def mask(self, visit: Visit, masks: torch.Tensor, row: int) -> str | None:
@@ -39,12 +45,18 @@ class Matching:
 
         ``masks``: as `new_masks` makes them, all ids allowed.
         """
+        if self._too_slow:
+            return f"its grammar {TOO_SLOW}"
+        self._timed = Timer(BUDGET)
         try:
             self._follow(visit)
             if self._begun and not self._matcher.is_terminated():
-                self._matcher.fill_next_token_bitmask(masks, row)
+                self._timed(self._matcher.fill_next_token_bitmask, masks, row)
                 if not masks[row].any():
                     return "its grammar allows no token here"
+        except SlowCallError as error:
+            self._too_slow = True  # a visit without control is not ended yet
+            return f"its grammar {error}"
         except (RuntimeError, ValueError) as error:
             return f"its grammar cannot be followed: {error}"
         return None
@@ -64,7 +76,7 @@ class Matching:
                 self._restart(visit)
                 _, fresh = self._seen.news(visit)
             else:
-                self._matcher.rollback(back)
+                self._timed(self._matcher.rollback, back)
                 del self._accepted[-back:]
         self._accept(fresh)
 
@@ -75,8 +87,10 @@ class Matching:
                 self._begun = self._tail == self._end
             elif self._matcher.is_terminated():
                 return  # a visit may run on until it hears of its end
-            elif self._matcher.accept_token(token):
+            elif self._timed(self._matcher.accept_token, token):
                 self._accepted.append(token)
+                if self._timed.exhausted:
+                    raise SlowCallError(TOO_SLOW)
             else:
                 raise ValueError(f"token {token} after {len(self._accepted)} others")
 

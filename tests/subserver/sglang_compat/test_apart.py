@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tokenrouter.subserver.sglang_compat import grammar_process
-from tokenrouter.subserver.sglang_compat.grammar_process import run_apart
+from tokenrouter.errors import OverloadedError
+from tokenrouter.subserver.sglang_compat import apart
+from tokenrouter.subserver.sglang_compat.apart import Apart, Limits, TooSlowError
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -28,35 +29,68 @@ def wrong() -> str:
 
 
 def test_a_result_of_any_size() -> None:
-    assert run_apart(lambda: "é" * 1_000_000) == "é" * 1_000_000
+    assert Apart().run(lambda: "é" * 1_000_000) == "é" * 1_000_000
 
 
 def test_an_error_is_told_without_where_xgrammar_met_it() -> None:
     with pytest.raises(ValueError, match=r"^Unclosed 'é'$"):
-        run_apart(wrong)
+        Apart().run(wrong)
 
 
 @pytest.mark.parametrize("end", [os.abort, lambda: os._exit(0), lambda: os._exit(3)])
 def test_an_end_without_a_result(end: object) -> None:
     with pytest.raises(ValueError, match="cannot compile"):
-        run_apart(end)  # type: ignore[arg-type]
+        Apart().run(end)  # type: ignore[arg-type]
 
 
-def test_processor_time_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar_process, "CPU_SECONDS", 1)
-    with pytest.raises(ValueError, match="more than 1 s"):
-        run_apart(spin)
+def test_processor_time_is_limited() -> None:
+    with pytest.raises(TooSlowError, match="more than 1 s"):
+        Apart().run(spin, Limits(cpu=1, wall=50.0))
+
+
+def test_time_by_the_clock_is_limited() -> None:
+    started = time.monotonic()
+    with pytest.raises(OverloadedError, match=r"0.5 s were too few .*; retry"):
+        Apart().run(lambda: time.sleep(60) or "", Limits(cpu=20, wall=0.5))
+    assert time.monotonic() - started < 10
+
+
+def test_what_used_its_time_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "_read", lambda *_: time.sleep(0.2))
+    with pytest.raises(TooSlowError, match="more than 1e-05 s"):
+        Apart().run(spin, Limits(cpu=20, wall=1e-5))
+
+
+def test_what_is_cancelled_ends_or_never_begins() -> None:
+    work, caught = Apart(), []
+
+    def run() -> None:
+        with pytest.raises(OverloadedError, match="nobody waits") as error:
+            work.run(lambda: time.sleep(60) or "")
+        caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while work._pid is None:
+        time.sleep(0.01)
+    child = work._pid
+    work.cancel()
+    thread.join(10)
+    assert caught and not Path(f"/proc/{child}").exists()
+    work.cancel()
+    with pytest.raises(OverloadedError, match="nobody waits"):
+        work.run(os.abort)
 
 
 def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammar_process, "MEMORY_BYTES", 64 << 20)
+    monkeypatch.setattr(apart, "MEMORY_BYTES", 64 << 20)
     with pytest.raises(ValueError, match="too much memory"):
-        run_apart(lambda: "x" * (1 << 30))
+        Apart().run(lambda: "x" * (1 << 30))
 
 
 def test_nothing_of_the_parent_stays_open() -> None:
     reader, writer = os.pipe()
-    busy = threading.Thread(target=run_apart, args=(lambda: time.sleep(1.5) or "",))
+    busy = threading.Thread(target=Apart().run, args=(lambda: time.sleep(1.5) or "",))
     busy.start()
     time.sleep(0.3)
     os.close(writer)
@@ -71,7 +105,7 @@ def test_nothing_of_the_parent_stays_open() -> None:
 def test_no_process_and_no_descriptor_is_left() -> None:
     before = os.listdir("/proc/self/fd"), children()
     for _ in range(3):
-        run_apart(lambda: "done")
+        Apart().run(lambda: "done")
     assert (os.listdir("/proc/self/fd"), children()) == before
 
 
@@ -86,8 +120,8 @@ import os, signal, threading, time
 from pathlib import Path
 from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_import
 prepare_sglang_import()
-from tokenrouter.subserver.sglang_compat.grammar_process import run_apart
-threading.Thread(target=run_apart, args=(lambda: time.sleep(60) or "",)).start()
+from tokenrouter.subserver.sglang_compat.apart import Apart
+threading.Thread(target=Apart().run, args=(lambda: time.sleep(60) or "",)).start()
 tasks = Path("/proc/self/task")
 while not (found := "".join((t / "children").read_text() for t in tasks.iterdir()).split()):
     time.sleep(0.01)
