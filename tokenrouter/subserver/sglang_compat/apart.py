@@ -22,7 +22,7 @@ from tokenrouter.processes.kernel import die_with
 MEMORY_BYTES = 2 << 30
 """The work may use so much more memory than there is."""
 PREFIX = re.compile(r"^\[[\d:]+\] \S+:\d+: ")
-"""Where xgrammar met an error, which concerns nobody."""
+"""Of xgrammar's errors: the time, and a line of its source."""
 _OK, _WRONG = b"+", b"-"
 _CHUNK = 1 << 20
 

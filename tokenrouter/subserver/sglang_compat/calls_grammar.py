@@ -13,7 +13,6 @@ from xgrammar import Grammar
 
 from tokenrouter.subserver.sglang_compat.apart import PREFIX
 
-"""Of xgrammar's errors: the time, and a line of its source."""
 _WHOLE = "all_calls"
 """Name of a rule; xgrammar gives none like it."""
 
