@@ -58,3 +58,8 @@ def test_one_call_counts_and_not_all(info: TokenizerInfo, monkeypatch: pytest.Mo
     assert next(clock) > 400
     with pytest.raises(SlowCallError):
         walk(grammar, Budget(call=0.5, total=10**9))
+
+
+def test_a_large_vocabulary_may_take_longer() -> None:
+    assert Budget(0.05, 1.0).over(256).call < 0.055
+    assert 0.33 < Budget(0.05, 1.0).over(150_000).call < 0.6

@@ -37,7 +37,8 @@ class Matching:
             for i in range(start, visit.prompt_length - len(self._end) + 1)
         )
         self._too_slow = False
-        self._timed = Timer(BUDGET)
+        self._budget = BUDGET.over(compiled.grammar.tokenizer_info.vocab_size)
+        self._timed = Timer(self._budget)
         self._restart(visit)
 
     def mask(self, visit: Visit, masks: torch.Tensor, row: int) -> str | None:
@@ -47,7 +48,7 @@ class Matching:
         """
         if self._too_slow:
             return f"its grammar {TOO_SLOW}"
-        self._timed = Timer(BUDGET)
+        self._timed = Timer(self._budget)
         try:
             self._follow(visit)
             if self._begun and not self._matcher.is_terminated():
