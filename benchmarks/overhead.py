@@ -16,6 +16,7 @@ import argparse
 import json
 import random
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -151,6 +152,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="PNG")
     arguments = parser.parse_args()
+    # So that a run that is told to stop takes its servers with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     tokens = dict(zip(models, arguments.tokens, strict=True))
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:

@@ -32,7 +32,11 @@ class Server:
         self._process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, **environment}, start_new_session=True
         )
-        self.startup_s = self._wait()
+        try:
+            self.startup_s = self._wait()
+        except BaseException:
+            self.stop(0.0)
+            raise
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU time of each of its processes so far, by title."""
