@@ -115,3 +115,17 @@ class LinkFullError(ChannelError):
 
 class RankError(TokenRouterError):
     """The tensor-parallel ranks of a member have diverged, or lost each other."""
+
+
+CODES: tuple[tuple[type[TokenRouterError], str], ...] = (
+    (UnknownModelError, "model_not_found"),
+    (UnsupportedError, "unsupported_parameter"),
+    (AuthenticationError, "invalid_api_key"),
+    (ConflictError, "conflict"),
+    (OverloadedError, "rate_limit_exceeded"),
+    (RequestError, "invalid_value"),
+    (MemberDeadError, "service_unavailable"),
+    (DrainingError, "server_stopping"),
+    (TokenRouterError, "internal_error"),
+)
+"""The codes of error bodies; of several kinds that an error is, the first counts."""

@@ -12,7 +12,7 @@ from tokenrouter.offline.answers import content, error, events
 pytestmark = pytest.mark.timeout(20)
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _ in http_errors.CODES])
+@pytest.mark.parametrize("kind", [kind for kind, _ in errors.CODES])
 def test_every_error_comes_back_as_what_it_was(kind: type[errors.TokenRouterError]) -> None:
     raised = kind("no good", "n") if issubclass(kind, errors.RequestError) else kind("no good")
     status, body = http_errors.error_body(raised)

@@ -11,31 +11,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from tokenrouter.errors import (
-    AuthenticationError,
-    ConflictError,
-    DrainingError,
-    MemberDeadError,
-    OverloadedError,
-    RequestError,
-    TokenRouterError,
-    UnknownModelError,
-    UnsupportedError,
-)
+from tokenrouter.errors import CODES, RequestError, TokenRouterError
 from tokenrouter.frontend.record import note_failure
 from tokenrouter.frontend.unserved import reason_against
-
-CODES: tuple[tuple[type[TokenRouterError], str], ...] = (
-    (UnknownModelError, "model_not_found"),
-    (UnsupportedError, "unsupported_parameter"),
-    (AuthenticationError, "invalid_api_key"),
-    (ConflictError, "conflict"),
-    (OverloadedError, "rate_limit_exceeded"),
-    (RequestError, "invalid_value"),
-    (MemberDeadError, "service_unavailable"),
-    (DrainingError, "server_stopping"),
-    (TokenRouterError, "internal_error"),
-)
 
 TYPES = frozenset({"str", "int", "float", "bool", "list", "dict"})
 """What pydantic puts into a location for a type, where it looks like a field."""

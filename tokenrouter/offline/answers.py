@@ -7,29 +7,9 @@ from typing import Any
 
 import orjson
 
-from tokenrouter.errors import (
-    AuthenticationError,
-    ConflictError,
-    DrainingError,
-    MemberDeadError,
-    OverloadedError,
-    RequestError,
-    TokenRouterError,
-    UnknownModelError,
-    UnsupportedError,
-)
+from tokenrouter.errors import CODES, RequestError, TokenRouterError
 
-BY_CODE: dict[str, type[TokenRouterError]] = {
-    "model_not_found": UnknownModelError,
-    "unsupported_parameter": UnsupportedError,
-    "invalid_api_key": AuthenticationError,
-    "conflict": ConflictError,
-    "rate_limit_exceeded": OverloadedError,
-    "invalid_value": RequestError,
-    "service_unavailable": MemberDeadError,
-    "server_stopping": DrainingError,
-}
-"""What the codes of error bodies (`frontend.http_errors`) stand for."""
+BY_CODE = {code: kind for kind, code in CODES}
 
 _DATA = "data: "
 _DONE = "[DONE]"
