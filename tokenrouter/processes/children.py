@@ -21,7 +21,7 @@ from tokenrouter.processes.log_writer import unblocked_stderr
 from tokenrouter.processes.protocol import ChildSpec, Launch
 
 CLEAN_EXIT_S = 2
-"""From SIGTERM to the kernel's ending a child that could not leave by itself."""
+"""From SIGTERM, or an error, to the kernel's ending a child that could not leave by itself."""
 
 MAX_REASON = 500
 """Characters of an error that another package raised."""
@@ -135,6 +135,9 @@ def _place(error: BaseException) -> str:
 
 
 def _report(error: BaseException, link: _Link | None) -> None:
+    # What is logged here must be written before the SIGTERM that answers `StartupFailed` ends this.
+    signal.alarm(CLEAN_EXIT_S)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if link is None or not link.joined:
         reason = log_failed_start(error)
     elif isinstance(error, TokenRouterError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -111,8 +112,11 @@ def test_no_process_and_no_descriptor_is_left() -> None:
 
 def children() -> set[str]:
     """Processes of ours, dead ones that nobody has waited for included."""
-    tasks = Path("/proc/self/task").iterdir()
-    return {pid for task in tasks for pid in (task / "children").read_text().split()}
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that ended meanwhile
+            found.update((task / "children").read_text().split())
+    return found
 
 
 KILLED = """
@@ -122,8 +126,13 @@ from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_impor
 prepare_sglang_import()
 from tokenrouter.subserver.sglang_compat.apart import Apart
 threading.Thread(target=Apart().run, args=(lambda: time.sleep(60) or "",)).start()
-tasks = Path("/proc/self/task")
-while not (found := "".join((t / "children").read_text() for t in tasks.iterdir()).split()):
+def children():
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            yield from (task / "children").read_text().split()
+        except FileNotFoundError:
+            pass  # a thread that ended meanwhile
+while not (found := [*children()]):
     time.sleep(0.01)
 time.sleep(0.3)  # until it has asked to die with its parent
 print(found[0], flush=True)
