@@ -70,6 +70,7 @@ def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Pa
         " --tp small=1 --set small.max_batch=8 large.disable_radix_cache=true --api-key sesame"
         " --max-requests 9 --max-body-bytes 999 --on-failure stop --max-restarts 1"
         " --restart-window-s 2 --hang-timeout-s 3 --drain-timeout-s 4 --log-format json"
+        ' --objective {"itl_p99_ms":70} --record-decisions d'
     )
     assert run(*flags.split()) == 0
     [config] = served
@@ -91,6 +92,8 @@ def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Pa
         "socket_dir": tmp_path / "s",
         "seed": 7,
         "max_wait_ms": 5.5,
+        "objective": {"itl_p99_ms": 70.0},
+        "record_decisions": tmp_path / "d",
         "api_key": "sesame",
         "max_requests": 9,
         "max_body_bytes": 999,
@@ -120,7 +123,7 @@ def test_several_problems_are_listed(
     assert run(*flags.split()) == 2
     assert capsys.readouterr().err == (
         "tokenrouter: error: 3 problems:\n"
-        "  - models.a.threshold: input should be greater than or equal to 1, got '0' "
+        "  - models.a.threshold: must be a number of requests from 1 on, or auto; got '0' "
         "(from --threshold)\n"
         "  - models.a.dtyp: unknown field; did you mean 'dtype'? (from --set)\n"
         "  - port: input should be a valid integer, unable to parse string as an integer, got 'x' "
@@ -178,7 +181,7 @@ def test_the_demo(served: list[Config], capsys: pytest.CaptureFixture[str]) -> N
         ("serve --model a=one --set a=3", "--set: wants NAME.ARGUMENT=VALUE, got 'a=3'"),
         ("serve --model a=one --set a.max_batch=[", "--set: not valid YAML"),
         ("serve --model a=one --threshold b=1", "--threshold: no model named 'b'; models are a"),
-        ("serve --model a=one --threshold a=x", "models.a.threshold: input should be a valid int"),
+        ("serve --model a=one --threshold a=x", "models.a.threshold: must be a number of requests"),
         ("serve --model a=one --member-port nccl=1", "wants NAME.PORT=VALUE, got 'nccl=1'"),
         ("serve --model a=one --algorithm-args {", "--algorithm-args: not JSON"),
         ("serve --model a=one --algorithm-args 1", "--algorithm-args: wants a JSON object"),

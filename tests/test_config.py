@@ -192,7 +192,10 @@ def test_forms_of_step_ms(folder: Path, step_ms: Any) -> None:
         ({**TIMED, "engine": "tmed"}, "models.fast.engine: input should be 'sglang' or 'timed', g"),
         ({"name": "one"}, "models.one.model_path: give the model's folder"),
         ({**ENTRY, "model_path": "three"}, "three does not exist; give the folder"),
-        ({**TIMED, "threshold": 0}, "models.fast.threshold: input should be greater than or equal"),
+        (
+            {**TIMED, "threshold": 0},
+            "models.fast.threshold: must be a number of requests from 1 on",
+        ),
         ({**TIMED, "threshold": 257}, "257 visits can never wait here, as max_batch is 256"),
         ({**TIMED, "threshold": 9, "max_total_tokens": 8}, "as max_total_tokens is 8"),
         ({**ENTRY, "threshold": 9, "max_running_requests": 8}, "as max_running_requests is 8"),
@@ -313,7 +316,7 @@ def test_variables_for_what_is_no_scalar(folder: Path, monkeypatch: pytest.Monke
             "TOKENROUTER_PORTS": "{one: {nccl: 4001}}",
         },
     )
-    assert [model.threshold for model in config.models] == [3, 1]
+    assert [model.threshold for model in config.models] == [3, "auto"]
     assert config.models[0].model_path == folder / "one"
     assert config.algorithm_args == {"thresholds": [0.5]}
     assert config.ports == {"one": {"nccl": 4001}}
@@ -455,7 +458,7 @@ models:
     with pytest.raises(ConfigError) as error:
         read(folder, text, {"models": [entry], "port": 1})
     assert error.value.problems == (
-        "models.one.threshold: input should be greater than or equal to 1, got 0",
+        "models.one.threshold: must be a number of requests from 1 on, or auto; got 0",
     ), "the list of the file, and so its lines, are replaced"
 
 

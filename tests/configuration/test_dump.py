@@ -37,7 +37,7 @@ def test_what_is_dumped_can_be_loaded_again(tmp_path: Path) -> None:
         "  tp_size: 1  # --tp",
         '  dtype: "float32"  # TOKENROUTER_MODELS_B_DTYPE',
         f"  disable_radix_cache: true  # {path}:{written.index('- disable_radix_cache: true') + 1}",
-        "  threshold: 1  # default",
+        '  threshold: "auto"  # default',
     ):
         assert line in text.splitlines()
     again = tmp_path / "again.yaml"

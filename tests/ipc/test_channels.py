@@ -37,6 +37,7 @@ from tokenrouter.ipc.messages import (
     Message,
     Open,
     Output,
+    Plan,
     Release,
     Route,
     Sampling,
@@ -59,6 +60,7 @@ EVERY_KIND: list[Message] = [
     Submit(2**63, "rid", [1, 2, 3], SAMPLING, ROUTE, True),
     Abort(2**64 - 1),
     Inspect(7),
+    Plan(3, [(1, 1), (1, 2)], "p = 0.35"),
     Control(8, "flush_cache", {}),
     Open(5, [1, 2], SAMPLING, ROUTE, True),
     HandOver(5, 3, 2, [9, 8], 1, b"\x00payload"),
@@ -97,7 +99,7 @@ OPEN = encode(Frame(PROTOCOL_VERSION, 0, 0, 4, 0, 0.0, [EVERY_KIND[0]]))
 NESTED = OPEN.replace(b"\x81\xa1k\x92", b"\x81\xa1k" + b"\x91" * 100_000 + b"\x92")
 """Deeper than any decoder of ours goes."""
 
-MISNAMED = b"\x97\x02\x00\x00\x04\x00\x00\x91\x92\xa5\xff\xfe\xfd\xfc\xfb\x05"
+MISNAMED = b"\x97\x03\x00\x00\x04\x00\x00\x91\x92\xa5\xff\xfe\xfd\xfc\xfb\x05"
 """A message whose tag is no UTF-8."""
 
 
@@ -192,9 +194,9 @@ def test_links_are_numbered_separately(open_outbox: Callable[..., Outbox], inbox
     ("kind", "changes"),
     [
         ("malformed", {"data": b"\xff not a frame"}),
-        ("malformed", {"data": encode([2, 2, 3])}),
-        ("malformed", {"data": encode([2, 0, 0, 4, 0, 0.0, [["close", "five"]]])}),
-        ("malformed", {"data": encode([2, 0, 0, 4, 0, 0.0, [["unheard-of", 5]]])}),
+        ("malformed", {"data": encode([3, 2, 3])}),
+        ("malformed", {"data": encode([3, 0, 0, 4, 0, 0.0, [["close", "five"]]])}),
+        ("malformed", {"data": encode([3, 0, 0, 4, 0, 0.0, [["unheard-of", 5]]])}),
         (
             "malformed",
             {"data": MISNAMED},

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from tokenrouter.configuration.model import ModelConfig
 from tokenrouter.configuration.sglang_args import Wrong
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.configuration.validation import SECRETS
-from tokenrouter.configuration.values import Key, LegalPath, Name
+from tokenrouter.configuration.values import Key, LegalPath, Name, Objective, parse_objective
 
 FRONT_END_NAME = "front-end"
 DETOKENIZER_NAME = "detokenizer"
+PLANNER_NAME = "planner"
 UNIX_HOST = "unix"
 """The host that stands for ``http.sock`` in the deployment's private directory."""
 
@@ -53,7 +54,11 @@ class Config(BaseModel):
     seed: int = Field(0, ge=-(2**63), lt=2**63)
     """Of the algorithm's random draws."""
     max_wait_ms: float | None = Field(None, gt=0)
-    """Longest wait for a threshold, a safety net; None: ten steps, at least a second."""
+    """Longest wait for a threshold; None: ten of the longest steps, at least 1 s; inf: none."""
+    objective: Annotated[Objective, BeforeValidator(parse_objective)] = "throughput"
+    """What automatic thresholds aim at: throughput, or that within ``itl_p99_ms: X``."""
+    record_decisions: LegalPath | None = None
+    """Folder for a log of every routing decision, to be replayed; None: none is kept."""
     api_key: Key | None = Field(None, min_length=1, repr=False)
     """Clients must send it as a bearer token; None: anybody is served."""
     max_requests: int = Field(2048, ge=1)
@@ -89,7 +94,7 @@ class Config(BaseModel):
         ]
         problems += [
             f"{name!r} is the name of another process; choose another"
-            for name in (FRONT_END_NAME, DETOKENIZER_NAME)
+            for name in (FRONT_END_NAME, DETOKENIZER_NAME, PLANNER_NAME)
             if name in counts
         ]
         if problems:
@@ -104,6 +109,21 @@ class Config(BaseModel):
     def names(self) -> tuple[str, ...]:
         """The members' names, in order."""
         return tuple(model.name for model in self.models)
+
+    @property
+    def planned(self) -> bool:
+        """Whether thresholds are set while it serves: by a process of its own, the planner."""
+        return len(self.models) > 1 and any(each.threshold == "auto" for each in self.models)
+
+    @property
+    def itl_p99_ms(self) -> float | None:
+        """The longest gap between tokens that 99 % may have, if the objective sets one."""
+        return None if self.objective == "throughput" else self.objective["itl_p99_ms"]
+
+    @property
+    def first_thresholds(self) -> tuple[int, ...]:
+        """Of each member; automatic ones start at 1."""
+        return tuple(1 if each.threshold == "auto" else each.threshold for each in self.models)
 
     @property
     def tokenizer_path(self) -> Path:

@@ -112,7 +112,9 @@ def _check_lengths(found: Examination) -> None:
     for member in found.members:
         if member.gpus and member.pool_tokens == 0:
             continue  # not even its weights fit: said below
-        if member.pool_tokens is not None and member.threshold > member.pool_tokens:
+        if member.threshold == "auto" or member.pool_tokens is None:
+            continue
+        if member.threshold > member.pool_tokens:
             found.problems.append(
                 f"models.{member.name}.threshold: {member.threshold} visits can never wait here: "
                 f"its KV pool holds {member.pool_tokens} tokens; lower it"

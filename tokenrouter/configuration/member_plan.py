@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tokenrouter.configuration import memory, model_folder, parallel
 from tokenrouter.configuration.machine import Machine
@@ -31,7 +31,7 @@ class MemberPlan:
     precision: str
     gpus: tuple[int, ...]
     tp_size: int
-    threshold: int
+    threshold: int | Literal["auto"]
     max_batch: int
     context_length: int
     weights: int

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from tokenrouter.configuration import sglang_args
 from tokenrouter.configuration.sources import parse_yaml
-from tokenrouter.configuration.values import Name, StepMs, parse_step_ms
+from tokenrouter.configuration.values import Name, StepMs, parse_step_ms, parse_threshold
 
 TIMED_POOL_TOKENS = 1_000_000
 TIMED_CONTEXT_LENGTH = 32_768
@@ -40,8 +40,8 @@ class ModelConfig(BaseModel):
     """``timed`` needs no weights: a step takes ``step_ms`` and tokens are made up."""
     model_path: Path | None = None
     """A Hugging Face model folder."""
-    threshold: int = Field(1, ge=1)
-    """Waiting visits that launch a batch; clamped by the live requests at run time."""
+    threshold: Annotated[int | Literal["auto"], BeforeValidator(parse_threshold)] = "auto"
+    """Waiting visits that launch a batch, clamped by the live requests; ``auto``: the planner's."""
     step_ms: Annotated[StepMs | None, BeforeValidator(parse_step_ms)] = None
     """Milliseconds of a step (timed only): a number, ``{base, per_request}``, ``{batch: ms}``."""
     max_total_tokens: int | None = Field(None, ge=1)
@@ -97,7 +97,7 @@ class ModelConfig(BaseModel):
             "max_running_requests": self.sglang.get("max_running_requests"),
         }
         for name, limit in limits.items():
-            if limit is not None and self.threshold > limit:
+            if self.threshold != "auto" and limit is not None and self.threshold > limit:
                 raise ValueError(
                     f"threshold: {self.threshold} visits can never wait here, as {name} is "
                     f"{limit}; lower the threshold or raise {name}"

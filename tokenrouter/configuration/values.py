@@ -7,12 +7,16 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import AfterValidator
 
 StepMs = float | Mapping[str | int, float]
 """Milliseconds of a step: constant, ``{"base", "per_request"}``, or by batch size."""
+
+Objective = Literal["throughput"] | Mapping[str, float]
+"""Highest throughput; or, with ``itl_p99_ms``, that of what keeps 99 % of gaps within so long."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _AFFINE = frozenset({"base", "per_request"})
@@ -90,6 +94,37 @@ def parse_step_ms(value: Any) -> StepMs | None:
     if not value:
         raise ValueError("an empty table; give {batch: ms}")
     return {_batch(key): _milliseconds(each) for key, each in value.items()}
+
+
+def parse_threshold(value: Any) -> int | Literal["auto"]:
+    """A batch threshold.
+
+    Raises:
+        ValueError: neither ``auto`` nor an integer from 1 on.
+    """
+    if value == "auto":
+        return "auto"
+    text = str(value)
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError(f"must be a number of requests from 1 on, or auto; got {value!r}")
+    return int(text)
+
+
+def parse_objective(value: Any) -> Objective:
+    """A well-formed ``objective``; as text, its YAML will do.
+
+    Raises:
+        ValueError: neither ``throughput`` nor ``{itl_p99_ms: milliseconds}``.
+    """
+    given = yaml.safe_load(value) if isinstance(value, str) else value
+    if given == "throughput":
+        return "throughput"
+    if not isinstance(given, Mapping) or given.keys() != {"itl_p99_ms"}:
+        raise ValueError(f"must be throughput, or itl_p99_ms: MILLISECONDS; got {value!r}")
+    limit = _milliseconds(given["itl_p99_ms"])
+    if not limit:
+        raise ValueError("itl_p99_ms: must be more than 0")
+    return {"itl_p99_ms": limit}
 
 
 def _milliseconds(value: Any) -> float:

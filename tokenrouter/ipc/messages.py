@@ -3,6 +3,7 @@
 front end -> home:       Submit, Abort; to any member: Inspect, Control
 home -> member:          Open, HandOver, Close, Live
 member -> home:          HandOver, Commit, Blocked, Admitted, Failed
+planner -> member:       Inspect, which is answered, and Plan
 home -> detokenizer:     Output; from any member: MemberState, Controlled
 detokenizer -> front end: Text; and MemberState, Controlled as they came
 rank 0 of a member -> its other ranks:  Admit, Truncate, Release, Feed
@@ -18,10 +19,11 @@ from typing import Any, Literal
 
 import msgspec
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 FRONT_END = -1
 DETOKENIZER = -2
 SUPERVISOR = -3
+PLANNER = -4
 """Indices of the processes that are not members, as senders and as who died or came back."""
 
 
@@ -117,6 +119,19 @@ class Inspect(msgspec.Struct, frozen=True, array_like=True, tag="inspect"):
     """Ask a member for its `MemberState`, which carries the same ``ticket``."""
 
     ticket: int
+
+
+class Plan(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
+    """Thresholds from now on: ``table[A - 1]`` has one a member, for A live requests.
+
+    Its last row holds for more. No row can deadlock its A, and none is above a later one in
+    any member's column: then members that count different A are safe together. ``version``
+    grows with every plan of the deployment; ``reason``, in words, for operators.
+    """
+
+    version: int
+    table: list[tuple[int, ...]]
+    reason: str
 
 
 Action = Literal["flush_cache", "start_profile", "stop_profile", "update_weights_from_disk"]
@@ -311,6 +326,41 @@ class Counters(msgspec.Struct, frozen=True, array_like=True):
     log_lines_dropped: int
 
 
+class StepSums(msgspec.Struct, frozen=True, array_like=True):
+    """Sums over steps of one batch size, for the latency law.
+
+    ``seconds`` of each: from its launch to the time when the next could be launched.
+    ``tokens`` that each fed.
+    """
+
+    count: int
+    seconds: float
+    seconds_squared: float
+    tokens: int
+    tokens_squared: int
+    tokens_seconds: float
+
+
+class Measurements(msgspec.Struct, frozen=True, array_like=True):
+    """What the throughput model needs to know of a member; sums since it started.
+
+    Only requests that may visit every member count in ``hops``, ``runs`` and ``live_seconds``.
+
+    ``at``: the member's clock. ``steps[b]`` of b visits, all ready; ``prefill`` of those that
+    fed prompts; ``profile[b]``: of steps measured before it served. ``hops[k]``: [steps here
+    after which a request went to k, tokens they kept]. ``runs[n]``: how often a request left
+    after n steps here in a row. ``live_seconds``: integral of A over time.
+    """
+
+    at: float
+    steps: dict[int, StepSums]
+    prefill: StepSums
+    profile: dict[int, StepSums]
+    hops: dict[int, tuple[int, int]]
+    runs: dict[int, int]
+    live_seconds: float
+
+
 class MemberState(msgspec.Struct, frozen=True, array_like=True, tag="member_state"):
     """What a member holds and has done, for operators and tests.
 
@@ -318,7 +368,8 @@ class MemberState(msgspec.Struct, frozen=True, array_like=True, tag="member_stat
     in force now; ``batches[b]``: steps of b visits so far; ``step_ms``: mean step time;
     ``expired_waits``: launches that only the maximum wait caused; ``evictions``: visits
     that lost their KV to an older one; ``stale``: late messages, ignored; ``dropped``:
-    bad frames by kind. ``counters``: the rest, for Prometheus.
+    bad frames by kind. ``counters``: the rest, for Prometheus. ``measurements``: what the
+    planner asks for. ``plan``: version of the thresholds in force (0: the configuration's).
     """
 
     ticket: int
@@ -336,6 +387,8 @@ class MemberState(msgspec.Struct, frozen=True, array_like=True, tag="member_stat
     stale: int
     dropped: dict[str, int]
     counters: Counters | None = None
+    measurements: Measurements | None = None
+    plan: int = 0
 
 
 class Admit(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
@@ -384,6 +437,7 @@ Message = (
     Submit
     | Abort
     | Inspect
+    | Plan
     | Control
     | Open
     | HandOver

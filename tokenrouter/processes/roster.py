@@ -45,10 +45,12 @@ def check(config: Config, roster: Roster) -> Roster:
                 f"models: {first} and {other} loaded different vocabularies; route between "
                 "models that share one"
             )
-    for model, member in zip(config.models, roster.members, strict=True):
-        if model.threshold > min(member.max_visits, member.pool_tokens):
+    for name, threshold, member in zip(
+        config.names, config.first_thresholds, roster.members, strict=True
+    ):
+        if threshold > min(member.max_visits, member.pool_tokens):
             raise StartupError(
-                f"models.{model.name}.threshold: {model.threshold} visits can never wait here: "
+                f"models.{name}.threshold: {threshold} visits can never wait here: "
                 f"it holds {member.max_visits} visits and {member.pool_tokens} tokens; lower it"
             )
     return roster

@@ -30,6 +30,7 @@ from tokenrouter.ipc.messages import (
     Message,
     Open,
     Output,
+    Plan,
     Text,
     ToRank,
 )
@@ -198,7 +199,9 @@ class Subserver:
             isinstance(message, HandOver) and message.uid not in self.home
         ):
             self._events.append((sender, message))
-        elif isinstance(message, Output | Text | MemberState | Control | Controlled | ToRank):
+        elif isinstance(
+            message, Output | Text | MemberState | Plan | Control | Controlled | ToRank
+        ):
             raise ChannelError(f"member {sender} sent {type(message).__name__} to a member")
         else:
             self.home.receive(sender, message)

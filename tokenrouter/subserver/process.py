@@ -79,7 +79,7 @@ def _to_ranks(
 def _rules(config: Config, index: int) -> Rules:
     model = config.models[index]
     return Rules(
-        thresholds=tuple(each.threshold for each in config.models),
+        thresholds=config.first_thresholds,
         limits=Limits(model.max_batch, model.chunked_prefill_size),
         max_wait=None if config.max_wait_ms is None else config.max_wait_ms / 1e3,
     )

@@ -1,0 +1,10 @@
+"""How fast a deployment writes, as a function of its thresholds.
+
+    parameters     a system: models, latencies, routing, committed tokens
+    chain, exact   its states and transitions, and their stationary law
+    simulate       counts of requests only, for systems too large for a chain
+    events         every request by itself: gaps between tokens, recorded decisions
+    search         the best thresholds
+
+Nothing here runs in a member's loop.
+"""
