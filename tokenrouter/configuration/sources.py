@@ -107,8 +107,9 @@ def _items(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node, int]]:
 def resolve(settings: Mapping[Any, Any], base: Path) -> dict[str, Any]:
     """Settings with absolute paths; they were relative to ``base``."""
     resolved = dict(settings)
-    if isinstance(directory := resolved.get("socket_dir"), str | Path):
-        resolved["socket_dir"] = _absolute("socket_dir", directory, base)
+    for field in ("socket_dir", "record_decisions"):
+        if isinstance(directory := resolved.get(field), str | Path):
+            resolved[field] = _absolute(field, directory, base)
     if isinstance(models := resolved.get("models"), list | tuple):
         resolved["models"] = [
             resolve_entry(entry, base) if isinstance(entry, dict) else entry for entry in models
