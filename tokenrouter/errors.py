@@ -3,6 +3,7 @@
 TokenRouterError
 |-- ConfigError           the deployment cannot start; names the field and the remedy
 |-- StartupError          a process of the deployment could not start; names the cause
+|-- MeasurementError      a deployment cannot be calibrated; names the cause and the remedy
 |-- RequestError     400  the request is wrong and stays wrong; the server is fine
 |   |-- UnknownModelError   404
 |   |-- UnsupportedError    400  valid elsewhere, not served here
@@ -40,6 +41,10 @@ class ConfigError(TokenRouterError):
 
 class StartupError(TokenRouterError):
     """A process of the deployment could not start; the message names the cause."""
+
+
+class MeasurementError(TokenRouterError):
+    """A deployment cannot be calibrated; the message names the cause and the remedy."""
 
 
 class RequestError(TokenRouterError):

@@ -44,6 +44,7 @@ def test_server_info(server: Deployment) -> None:
         "entropy",
         0.45,
     )
+    assert info["router_threshold_range"] == [0.0, None], "None: any"
     small, large = info["models"]
     assert (small["name"], large["name"], large["threshold"]) == ("small", "large", 1)
     assert (small["context_length"], large["context_length"]) == (1024, 512)

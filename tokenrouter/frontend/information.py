@@ -18,6 +18,7 @@ from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.inspection import HEALTH_TIMEOUT_S, STATE_TIMEOUT_S
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.ipc.messages import MemberState
+from tokenrouter.schedulers import registry
 from tokenrouter.subserver.sglang_compat.serving import GenerateReqInput, ModelCard, ModelList
 
 
@@ -97,6 +98,7 @@ class Information:
             {
                 "version": tokenrouter.__version__,
                 **public,
+                "router_threshold_range": registry.find(self._config.algorithm).threshold_range,
                 "models": self._members(states),
                 "processes": self._manager.presence.report(),
             }

@@ -67,6 +67,11 @@ class Engine:
         """Of the supervisor, which ends with this program, and every other process with it."""
         return self._process.pid
 
+    @property
+    def socket(self) -> str:
+        """Path of the UNIX socket at which its front end answers, as a server does over HTTP."""
+        return self._process.socket
+
     def generate(
         self,
         prompt: Prompt | None = None,

@@ -1,0 +1,188 @@
+"""The router threshold at which the other models write a wanted share of the tokens.
+
+The same prompts are answered greedily by ``NAME@THRESHOLD`` for one threshold after the other,
+until the share is near enough. How it depends on the threshold is the algorithm's affair: it may
+rise or fall, jump, or end short of what is wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from tokenrouter.calibration.client import Deployment, Usage
+from tokenrouter.calibration.prompts import Prompt
+from tokenrouter.calibration.scale import Scale
+from tokenrouter.errors import ConfigError, MeasurementError
+
+MOST_EVALUATIONS = 14
+"""For each wanted share, beyond those that other shares needed."""
+NEAR = 0.02
+"""Near enough, as a part of the wanted share."""
+NEAR_STDERRS = 0.25
+"""Or in standard errors: nearer would not mean more."""
+RESOLUTION = 0.002
+"""Of the scale from the lowest to the highest threshold: a change within it is a jump."""
+SMALLEST = 1e-3
+"""Shares are interpolated by their logarithms; this is added to them."""
+
+Advance = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The share that one threshold gave, with its standard error over the prompts."""
+
+    threshold: float
+    share: float
+    stderr: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The threshold for a wanted share.
+
+    ``kind``: ``measured`` it gave the share told; ``interpolated``: it should give it;
+    ``jump``: the share jumps there, and no threshold comes nearer; ``beyond``: the wanted share
+    is beyond what any threshold gives, and this is the nearest.
+    """
+
+    wanted: float
+    threshold: float
+    share: float
+    stderr: float
+    kind: Literal["measured", "interpolated", "jump", "beyond"]
+
+
+def point(threshold: float, usages: Sequence[Usage]) -> Point:
+    """The share over all answers; each prompt is one draw of a ratio estimator."""
+    tokens = sum(usage.tokens for usage in usages)
+    if not tokens:
+        raise MeasurementError("the answers are empty; change --prompts or --max-tokens")
+    share = sum(usage.of_others for usage in usages) / tokens
+    squares = sum((usage.of_others - share * usage.tokens) ** 2 for usage in usages)
+    count = len(usages)
+    return Point(threshold, share, math.sqrt(count / (count - 1) * squares) / tokens, tokens)
+
+
+def next_threshold(points: Sequence[Point], wanted: float, scale: Scale) -> float | None:
+    """What to try after ``points`` (by rising threshold); None: nothing more can be learnt."""
+    if not points:
+        return scale.start
+    if _near(points, wanted):
+        return None
+    if (ends := _around(points, wanted)) is None:
+        tried = {each.threshold for each in points}
+        return next((end for end in (scale.high, scale.low) if end not in tried), None)
+    low, high = (scale.unit(each.threshold) for each in ends)
+    if high - low < RESOLUTION:
+        return None
+    part = 0.5 if len(points) % 2 else min(max(_part(ends, wanted), 0.1), 0.9)
+    return scale.threshold(low + part * (high - low))
+
+
+def answer(points: Sequence[Point], wanted: float, scale: Scale) -> Answer:
+    """The best that ``points`` (by rising threshold) tell."""
+    nearest = min(points, key=lambda each: abs(each.share - wanted))
+    ends = _around(points, wanted)
+    kind: Literal["measured", "jump", "beyond"]
+    if _near(points, wanted):
+        kind = "measured"
+    elif ends is None:
+        kind = "beyond"
+    else:
+        low, high = (scale.unit(each.threshold) for each in ends)
+        if high - low >= RESOLUTION:
+            threshold = scale.threshold(low + _part(ends, wanted) * (high - low))
+            stderr = max(each.stderr for each in ends)
+            return Answer(wanted, threshold, wanted, stderr, "interpolated")
+        kind = "jump"
+    return Answer(wanted, nearest.threshold, nearest.share, nearest.stderr, kind)
+
+
+def _near(points: Sequence[Point], wanted: float) -> bool:
+    return any(
+        abs(each.share - wanted) <= max(NEAR * wanted, NEAR_STDERRS * each.stderr)
+        for each in points
+    )
+
+
+def _around(points: Sequence[Point], wanted: float) -> tuple[Point, Point] | None:
+    """Neighbours, one on each side of the wanted share; the closest two of several."""
+    sides = [
+        (low, high)
+        for low, high in pairwise(points)
+        if min(low.share, high.share) <= wanted <= max(low.share, high.share)
+    ]
+    return min(sides, key=lambda pair: pair[1].threshold - pair[0].threshold, default=None)
+
+
+def _part(ends: tuple[Point, Point], wanted: float) -> float:
+    """How far from the first to the second the wanted share lies, by logarithms."""
+    first, target, second = (
+        math.log(share + SMALLEST) for share in (ends[0].share, wanted, ends[1].share)
+    )
+    return 0.5 if first == second else (target - first) / (second - first)
+
+
+async def evaluate(
+    deployment: Deployment,
+    prompts: Sequence[Prompt],
+    threshold: float,
+    max_tokens: int,
+    concurrency: int,
+    advance: Advance,
+) -> Point:
+    """Have every prompt answered at a threshold, ``concurrency`` at once."""
+    free = asyncio.Semaphore(concurrency)
+
+    async def ask(prompt: Prompt) -> Usage:
+        async with free:
+            usage = await deployment.ask(prompt, max_tokens, threshold=threshold)
+        advance()
+        return usage
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ask(prompt)) for prompt in prompts]
+    return point(threshold, [task.result() for task in tasks])
+
+
+async def calibrate(
+    deployment: Deployment,
+    prompts: Sequence[Prompt],
+    wanted: Sequence[float],
+    max_tokens: int,
+    concurrency: int,
+    advance: Advance,
+) -> tuple[list[Answer], list[Point]]:
+    """The threshold for each wanted share, and everything that was tried.
+
+    Raises:
+        ConfigError: one prompt tells nothing of the spread between prompts.
+        MeasurementError: the share does not depend on the threshold, or a prompt failed.
+    """
+    if len(prompts) < 2:
+        raise ConfigError("--prompts: a share has an uncertainty only with two prompts or more")
+    facts = deployment.facts
+    scale = Scale(*facts.threshold_range, facts.router_threshold)
+    points: list[Point] = []
+    for share in wanted:
+        for _ in range(MOST_EVALUATIONS):
+            threshold = next_threshold(points, share, scale)
+            if threshold is None or threshold in {each.threshold for each in points}:
+                break
+            points.append(
+                await evaluate(deployment, prompts, threshold, max_tokens, concurrency, advance)
+            )
+            points.sort(key=lambda each: each.threshold)
+    if len(points) > 1 and len({each.share for each in points}) == 1:
+        raise MeasurementError(
+            f"{facts.algorithm} gives a share of {points[0].share:.1%} whatever the router "
+            "threshold; leave --share out"
+        )
+    return [answer(points, share, scale) for share in wanted], points
