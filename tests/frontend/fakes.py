@@ -34,9 +34,11 @@ from tokenrouter.ipc.messages import (
     Controlled,
     Inspect,
     Logprob,
+    Measurements,
     MemberState,
     Route,
     Sampling,
+    StepSums,
     Submit,
 )
 from tokenrouter.ipc.ports import Ports, choose_ports
@@ -287,6 +289,15 @@ def state_of(ticket: int, member: int) -> MemberState:
         evictions=0,
         stale=0,
         dropped={},
+        measurements=Measurements(
+            at=2.0,
+            steps={1: StepSums(3, 0.003, 0.000003, 3, 3, 0.003)},
+            prefill=StepSums(0, 0.0, 0.0, 0, 0, 0.0),
+            profile={},
+            hops={1: (1, 0)},
+            runs={1: 1},
+            live_seconds=0.5,
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from tokenrouter.frontend import information
 from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.information import Information
 from tokenrouter.frontend.presence import Presence
+from tokenrouter.ipc.measured import from_json
 from tokenrouter.ipc.messages import MemberState
 
 
@@ -46,10 +47,11 @@ def test_server_info(server: Deployment) -> None:
     )
     assert info["router_threshold_range"] == [0.0, None], "None: any"
     small, large = info["models"]
-    assert (small["name"], large["name"], large["threshold"]) == ("small", "large", 1)
+    assert (small["name"], large["name"], large["threshold"]) == ("small", "large", "auto")
     assert (small["context_length"], large["context_length"]) == (1024, 512)
     assert large["state"]["member"] == 1
     assert large["state"]["batches"] == {"1": 3}
+    assert from_json(large["state"]["measurements"]) == state_of(0, 1).measurements
     assert "ports" not in info and "socket_dir" not in info
 
 

@@ -114,7 +114,7 @@ class Deployment:
             )
         except (httpx.TransportError, httpx.InvalidURL, ValueError) as error:
             raise MeasurementError(
-                f"no answer from {self._place} ({error or type(error).__name__}); start it with "
+                f"no answer from {self._place} ({str(error) or type(error).__name__}); start it with "
                 "`tokenrouter serve`, or name --config FILE"
             ) from error
         try:

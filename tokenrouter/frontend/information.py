@@ -17,6 +17,7 @@ from tokenrouter.frontend import names
 from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.inspection import HEALTH_TIMEOUT_S, STATE_TIMEOUT_S
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.ipc.measured import to_json
 from tokenrouter.ipc.messages import MemberState
 from tokenrouter.schedulers import registry
 from tokenrouter.subserver.sglang_compat.serving import GenerateReqInput, ModelCard, ModelList
@@ -148,6 +149,8 @@ def _public(state: MemberState) -> dict[str, Any]:
     """Without what `/metrics` tells."""
     shown = msgspec.structs.asdict(state)
     del shown["counters"]
+    if state.measurements is not None:
+        shown["measurements"] = to_json(state.measurements)
     return shown
 
 
