@@ -113,9 +113,10 @@ class Deployment:
                 method, path, content=body, headers=headers, timeout=limits
             )
         except (httpx.TransportError, httpx.InvalidURL, ValueError) as error:
+            reason = str(error) or type(error).__name__
             raise MeasurementError(
-                f"no answer from {self._place} ({str(error) or type(error).__name__}); start it with "
-                "`tokenrouter serve`, or name --config FILE"
+                f"no answer from {self._place} ({reason}); start it with `tokenrouter serve`, or "
+                "name --config FILE"
             ) from error
         try:
             return answers.content(response.status_code, response.content)
