@@ -12,14 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import tokenrouter.subserver.loop
 import tokenrouter.subserver.memory
+import tokenrouter.subserver.thresholds
 from tests.subserver.algorithms import HERE
 from tests.subserver.engines import MUTANTS, PrefixCache
 from tests.subserver.harness import WIDE, Deployment, Stall
 from tests.subserver.workload import Job, Mix, differences, make, submit_all
 from tokenrouter.ipc.messages import Blocked, HandOver, Live, Message, Open, Route, Sampling
 from tokenrouter.subserver.batching import Limits
+from tokenrouter.subserver.blocking import Blocking
 from tokenrouter.subserver.engine import StepBatch, Visit, Work
 from tokenrouter.subserver.loop import Subserver
 from tokenrouter.subserver.timed import TimedEngine
@@ -124,9 +125,9 @@ def test_a_lone_request_runs_whatever_the_thresholds(seed: int, thresholds: list
 def test_scarcity_really_evicts_and_blocks(monkeypatch: pytest.MonkeyPatch):
     """Else the tests above would pass without any memory policy."""
     blocked = []
-    plain = Subserver._block
+    plain = Blocking.starved
     monkeypatch.setattr(
-        Subserver, "_block", lambda self, visits: (blocked.extend(visits), plain(self, visits))
+        Blocking, "starved", lambda self, visits: (blocked.extend(visits), plain(self, visits))
     )
     deployment, jobs = Scenario(3, [1, 4, 2], [70, 64, 80], requests=64).build()
     deployment.run()
@@ -179,7 +180,7 @@ def test_nobody_waits_for_a_grammar_but_its_request(seed: int):
     deployment.assert_clean()
     assert differences(deployment, jobs) == []
     assert sum(job.sampling.grammar is not None for job in jobs) > 15
-    assert not any(member._preparing for member in deployment.members)
+    assert not any(member.blocking._preparing for member in deployment.members)
 
 
 def test_a_compilation_that_wakes_nobody_is_noticed(monkeypatch: pytest.MonkeyPatch):
@@ -328,7 +329,7 @@ SCARCE = Scenario(12, [2, 20, 9], [64, 70, 64], requests=48, spread=600)
 
 def test_thresholds_that_are_not_clamped_stall(monkeypatch: pytest.MonkeyPatch):
     assert broken(WAITING) is None
-    monkeypatch.setattr(tokenrouter.subserver.loop, "clamp", lambda thresholds, live: thresholds)
+    monkeypatch.setattr(tokenrouter.subserver.thresholds, "fixed_table", lambda wanted: [wanted])
     assert "Stall: " in (broken(WAITING) or "")
 
 

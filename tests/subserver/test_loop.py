@@ -12,12 +12,14 @@ from tests.subserver.builders import FakeEngine, make_roster, make_submit, route
 from tokenrouter.errors import ChannelError, RequestError
 from tokenrouter.ipc.messages import (
     FRONT_END,
+    PLANNER,
     Abort,
     Admitted,
     Blocked,
     Buckets,
     Close,
     Commit,
+    Control,
     Failed,
     Grammar,
     HandOver,
@@ -28,6 +30,7 @@ from tokenrouter.ipc.messages import (
     Message,
     Open,
     Output,
+    Plan,
     Route,
     Sampling,
 )
@@ -394,7 +397,7 @@ def test_a_request_that_is_closed_while_its_grammar_is_compiled_is_forgotten():
     member.engine.preparing = {1: None}
     member.turn(*bound())
     assert member.turn((2, Close(1))) == []
-    assert not member.loop._preparing
+    assert not member.loop.blocking._preparing
 
 
 def test_the_prompt_is_computed_before_control_comes_only_if_asked():
@@ -473,13 +476,74 @@ def test_inspection_reports_what_the_member_holds():
     assert state.dropped == {"stale": 2}
 
 
+def test_the_planner_is_answered_itself():
+    member = Member()
+    member.turn(*member.arrive())
+    ((kind, asker, state),) = [
+        entry for entry in member.turn((PLANNER, Inspect(5))) if PLANNER in entry
+    ]
+    assert (kind, asker, state.ticket, state.plan) == ("to", PLANNER, 5, 0)
+    assert state.measurements.at == member.now
+
+
+PLAN = Plan(4, [(1, 1, 1), (2, 1, 1), (3, 1, 1)], "as measured")
+
+
+def test_a_plan_is_in_force_at_the_next_launch():
+    member = Member()
+    member.turn((1, Live(9, 9, 90)), (PLANNER, PLAN), counted(1), counted(2))
+    assert member.engine.calls == []
+    member.turn((PLANNER, Plan(5, PLAN.table[:2], "better")))
+    assert member.engine.calls[-1][1] == [(1, 3), (2, 3)], "a plan may be what they waited for"
+    told = member.turn((FRONT_END, Inspect(1)))
+    (state,) = [each for entry in told for each in entry if isinstance(each, MemberState)]
+    assert (state.plan, state.threshold) == (5, 2)
+
+
+def test_an_unsafe_plan_changes_nothing_and_is_reported():
+    member = Member()
+    member.turn((PLANNER, Plan(4, [(1, 2, 1)], "wrong")), counted(1))
+    assert member.engine.calls[-1][0] == "step"
+    told = member.turn((FRONT_END, Inspect(1)))
+    (state,) = [each for entry in told for each in entry if isinstance(each, MemberState)]
+    assert (state.plan, state.dropped) == (0, {"stale": 2, "plan": 1})
+
+
+def test_only_the_planner_plans():
+    member = Member()
+    with pytest.raises(ChannelError, match="member 1 sent Plan to a member"):
+        member.turn((1, PLAN))
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_step_is_measured_from_launch_to_launch(interrupted: bool):
+    """The algorithm's time and the loop's are part of it; what an operator asks for is not."""
+    member = Member()
+    plain = member.engine.step
+
+    def slow(work, signals, meanwhile):
+        member.now += 0.25
+        return plain(work, signals, meanwhile)
+
+    member.engine.step = slow
+    member.turn(*member.arrive())
+    member.now += 0.5  # in `complete`, say
+    for _ in range(2):
+        member.turn(*[(FRONT_END, Control(1, "flush_cache", {}))] * interrupted)
+    found = member.loop.meter.snapshot(member.now)
+    assert found.prefill.count == (not interrupted)
+    assert found.prefill.seconds == (0.0 if interrupted else 0.75)
+    assert [sums.count for sums in found.steps.values()] == [not interrupted]
+
+
 @pytest.mark.parametrize("message", ["output", "state"])
 def test_what_only_a_detokenizer_receives_is_a_broken_link(message: str):
     member = Member()
     member.turn((FRONT_END, make_submit(1, to=route(0))))
     ((_, emitted),) = member.turn()
     if message == "state":
-        emitted = member.loop._state(1)
+        told = member.turn((FRONT_END, Inspect(1)))
+        (emitted,) = [each for entry in told for each in entry if isinstance(each, MemberState)]
     with pytest.raises(ChannelError, match="member 1 sent"):
         member.turn((1, emitted))
 

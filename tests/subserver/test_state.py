@@ -17,9 +17,10 @@ ROUTE = Route("random", (0, 1), 0, 0.4, {}, seed=7, token_models=True)
 
 def state_of(deployment: Deployment, member: Subserver) -> tuple[MemberState, Counters]:
     parts = Parts(
-        member.member, member.engine, member.visits, member.memory, member.home, member.stats
-    )
-    answer = state(5, parts, deployment.links[member.member], 1, deployment.now)
+        member.member, member.engine, member.visits, member.memory, member.home, member.stats,
+        member.meter, member.thresholds,
+    )  # fmt: skip
+    answer = state(5, parts, deployment.links[member.member], deployment.now)
     assert answer.counters is not None
     return answer, answer.counters
 

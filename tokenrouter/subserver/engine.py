@@ -27,8 +27,8 @@ class Visit:
     ``blocked``: it has control, but there was no memory when it last asked, after
     ``starved_at`` departures (`memory.py`). ``follows``: it lets an older visit compute the
     prompt that they share; ``unshared``: its own is not computed yet, for others to find.
-    ``handle`` belongs to the engine; ``scheduler`` and ``request`` are the algorithm and what
-    it sees.
+    ``run``: steps here since control last came. ``handle`` belongs to the engine;
+    ``scheduler`` and ``request`` are the algorithm and what it sees.
 
     ``cuts``: each position from which tokens were replaced, in order, so that whoever
     follows ``tokens`` need not compare them (`Seen`). ``eos_ids``: of every member of the
@@ -54,6 +54,7 @@ class Visit:
     unshared: bool = False
     epoch: int = 0
     ready_since: float = 0.0
+    run: int = 0
     handle: Any = None
     cuts: list[int] = field(default_factory=list)
     eos_ids: tuple[int, ...] = ()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tokenrouter.errors import ChannelError, RequestError, RoutingError
 from tokenrouter.ipc.messages import (
     FRONT_END,
+    PLANNER,
     Admitted,
     Blocked,
     Close,
@@ -31,21 +32,25 @@ from tokenrouter.ipc.messages import (
     Open,
     Output,
     Plan,
+    StepSums,
     Text,
     ToRank,
 )
 from tokenrouter.ipc.supervision import Down, Drain, News, Roster, Up
 from tokenrouter.schedulers.base import Step
-from tokenrouter.subserver.batching import Rules, choose, clamp
+from tokenrouter.subserver.batching import Rules, choose
+from tokenrouter.subserver.blocking import Blocking
 from tokenrouter.subserver.controls import LONGEST_S, carry_out
 from tokenrouter.subserver.engine import Engine, StepBatch, Visit, Work
 from tokenrouter.subserver.finish import Decode
 from tokenrouter.subserver.home import Home
 from tokenrouter.subserver.links import Links
+from tokenrouter.subserver.measurements import Meter
 from tokenrouter.subserver.memory import Memory
 from tokenrouter.subserver.routing import Router
 from tokenrouter.subserver.state import Parts, state
 from tokenrouter.subserver.stats import Stats
+from tokenrouter.subserver.thresholds import Thresholds
 from tokenrouter.subserver.visits import Event, Stepped, Visits
 
 MIN_WAIT_S = 1.0
@@ -63,6 +68,7 @@ class Subserver:
         rules: how it batches; ``eager``: whether its home opens every visit at once.
         decode: token ids to text, for stop strings.
         clock: seconds, monotonic.
+        profile: steps that were measured before it serves, by batch size.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class Subserver:
         decode: Decode,
         eager: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        profile: Mapping[int, StepSums] = {},
     ) -> None:
         self.member = member
         self.engine = engine
@@ -85,11 +92,14 @@ class Subserver:
         self.memory = Memory(engine, self.visits)
         self.home = Home(member, roster, self._post, self._cached, decode, eager, clock)
         self.stats = Stats(clock())
+        self.meter = Meter(clock(), profile)
+        self.thresholds = Thresholds(member, rules.thresholds)
+        self.blocking = Blocking(
+            engine, self.visits, self.memory, self._tell_home, links.wake, self._close, clock
+        )
         self._links = links
         self._clock = clock
         self._events: deque[tuple[int, Event]] = deque()
-        self._blocked: dict[int, Visit] = {}
-        self._preparing: list[int] = []
         self._told = {m: self.home.live for m in range(len(names)) if m != member}
         self._posted: set[int] = set()
         self._idle = False
@@ -118,14 +128,17 @@ class Subserver:
 
         What `receive` and this have for peers leaves before the step begins.
         """
-        self._await_grammars()
-        self._retry_blocked()
+        now = self._clock()
+        self.meter.launching(now)
+        self.blocking.look()
         granted: list[Work] = []
         while not granted and (work := self._choose()):
             granted, starved = self.memory.secure(work)
-            self._block(starved)
-        self.stats.launched(granted, self._clock())
-        self.stats.expired_waits += self._forced and bool(granted)
+            self.blocking.starved(starved)
+        if granted:
+            self.meter.launched(granted)
+            self.stats.launched(granted, now)
+            self.stats.expired_waits += self._forced
         self._idle = not granted
         self._flush()
         return granted
@@ -166,11 +179,12 @@ class Subserver:
             return
         uid, home, keep, to = visit.uid, visit.home, decision.keep, decision.to
         kept = list(step.tokens[:keep])
+        stays = to == self.member
         self.stats.written_tokens += keep
+        self.meter.decided(visit, keep, to, leaves=not stays)
         start = len(visit.tokens)
         # Its home ends a full request; meanwhile it must not run ahead past its memory.
         full = start + keep - visit.prompt_length >= visit.sampling.max_new_tokens
-        stays = to == self.member
         self._events.append((home, Stepped(uid, kept, stays and not full)))
         message: Commit | HandOver
         written = None if logprobs is None else logprobs[:keep]
@@ -190,9 +204,12 @@ class Subserver:
         elif isinstance(message, Live):
             self.home.hear(sender, message)
         elif isinstance(message, Inspect):
-            self._links.emit([self._state(message.ticket)])
+            self._answer(sender, message.ticket)
+        elif isinstance(message, Plan) and sender == PLANNER:
+            self.thresholds.apply(message)
         elif isinstance(message, Control) and sender == FRONT_END:
             held = len(self.visits) + len(self.home)
+            self.meter.interrupted()
             self._links.busy(LONGEST_S)
             self._links.emit([carry_out(self.engine, self.member, held, message)])
         elif isinstance(message, Open | Close) or (
@@ -229,34 +246,16 @@ class Subserver:
             try:
                 self.visits.apply(home, event, now)
                 if isinstance(event, Open) and event.sampling.grammar is not None:
-                    self._preparing.append(event.uid)
+                    self.blocking.prepare(event.uid)
             except RoutingError as error:
                 self._fail(event.uid, home, error)
-
-    def _await_grammars(self) -> None:
-        """Count visits out as long as their grammar is being compiled; end those without one."""
-        self._preparing = [uid for uid in self._preparing if self._lacks_grammar(uid)]
-
-    def _lacks_grammar(self, uid: int) -> bool:
-        visit = self.visits.get(uid)
-        if visit is None:
-            return False
-        try:
-            ready = self.engine.prepare(visit, self._links.wake)
-        except RequestError as error:
-            self.visits.apply(visit.home, Close(uid), self._clock())
-            self._tell_home(visit.home, Failed(uid, str(error), error.status))
-            return False
-        if ready and visit.blocked:
-            self._unblock(visit)
-        elif not ready and visit.control and not visit.blocked:
-            visit.blocked = True
-            self._tell_home(visit.home, Blocked(uid))
-        return not ready
 
     def _fail(self, uid: int, home: int, error: RoutingError | RequestError) -> None:
         self._events.append((home, Stepped(uid, (), False)))
         self._tell_home(home, Failed(uid, str(error), error.status))
+
+    def _close(self, visit: Visit) -> None:
+        self.visits.apply(visit.home, Close(visit.uid), self._clock())
 
     def _tell_home(self, home: int, message: ToHome) -> None:
         if home == self.member:
@@ -276,28 +275,6 @@ class Subserver:
         visit = self.visits.get(uid)
         return visit.cached or 0 if visit else 0
 
-    def _block(self, starved: Sequence[Visit]) -> None:
-        """Count visits without memory out; one that only computes early gives up."""
-        for visit in starved:
-            visit.eager = False
-            if visit.control:
-                visit.blocked = True
-                self._blocked[visit.uid] = visit
-                self._tell_home(visit.home, Blocked(visit.uid))
-
-    def _retry_blocked(self) -> None:
-        for visit in list(self._blocked.values()):
-            if self.visits.get(visit.uid) is None:
-                del self._blocked[visit.uid]
-            elif self.memory.could_run(visit):
-                del self._blocked[visit.uid]
-                self._unblock(visit)
-
-    def _unblock(self, visit: Visit) -> None:
-        visit.blocked = False
-        visit.ready_since = self._clock()
-        self._tell_home(visit.home, Admitted(visit.uid))
-
     def _choose(self) -> list[Work]:
         threshold, limits = self._threshold(), self.rules.limits
         work = choose(self.visits, threshold, limits)
@@ -306,11 +283,19 @@ class Subserver:
         return choose(self.visits, threshold, limits, overdue=True) if self._forced else work
 
     def _threshold(self) -> int:
-        return clamp(self.rules.thresholds, self.home.live_requests)[self.member]
+        self.meter.live = live = self.home.live_requests
+        return self.thresholds.now(live)
 
-    def _state(self, ticket: int) -> MemberState:
-        parts = Parts(self.member, self.engine, self.visits, self.memory, self.home, self.stats)
-        return state(ticket, parts, self._links, self._threshold(), self._clock())
+    def _answer(self, asker: int, ticket: int) -> None:
+        parts = Parts(
+            self.member, self.engine, self.visits, self.memory, self.home, self.stats,
+            self.meter, self.thresholds,
+        )  # fmt: skip
+        answer = state(ticket, parts, self._links, self._clock())
+        if asker == PLANNER:
+            self._links.post(PLANNER, answer)
+        else:
+            self._links.emit([answer])
 
     def _timeout(self) -> float | None:
         if not self._idle:

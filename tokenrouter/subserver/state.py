@@ -1,6 +1,7 @@
 """A member's answer to `Inspect`: what its loop holds and has done, put together.
 
-Asked for by the front end, through `loop.py`, for health checks, operators and Prometheus.
+Asked for, through `loop.py`, by the front end for health checks, operators and Prometheus,
+and by the planner for what it needs to know of this member.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from tokenrouter.processes import logs
 from tokenrouter.subserver.engine import Engine
 from tokenrouter.subserver.home import Home
 from tokenrouter.subserver.links import Links
+from tokenrouter.subserver.measurements import Meter
 from tokenrouter.subserver.memory import Memory
 from tokenrouter.subserver.stats import Stats
+from tokenrouter.subserver.thresholds import Thresholds
 from tokenrouter.subserver.visits import Visits
 
 
@@ -27,18 +30,21 @@ class Parts:
     memory: Memory
     home: Home
     stats: Stats
+    meter: Meter
+    thresholds: Thresholds
 
 
-def state(ticket: int, parts: Parts, links: Links, threshold: int, now: float) -> MemberState:
-    """The answer; ``threshold`` is in force at ``now``."""
-    stats, home = parts.stats, parts.home
+def state(ticket: int, parts: Parts, links: Links, now: float) -> MemberState:
+    """The answer, at ``now``."""
+    stats, home, thresholds = parts.stats, parts.home, parts.thresholds
+    live = home.live_requests
     return MemberState(
         ticket=ticket,
         member=parts.member,
         visits=len(parts.visits),
         requests=len(home),
-        live=home.live_requests,
-        threshold=threshold,
+        live=live,
+        threshold=thresholds.now(live),
         free_tokens=parts.engine.free_tokens(),
         pool_tokens=parts.engine.pool_tokens,
         batches=dict(stats.batches),
@@ -46,8 +52,10 @@ def state(ticket: int, parts: Parts, links: Links, threshold: int, now: float) -
         expired_waits=stats.expired_waits,
         evictions=parts.memory.evictions,
         stale=parts.visits.stale + home.stale,
-        dropped=links.dropped(),
+        dropped=links.dropped() | ({"plan": thresholds.unsafe} if thresholds.unsafe else {}),
         counters=_counters(parts, links, now),
+        measurements=parts.meter.snapshot(now),
+        plan=thresholds.version,
     )
 
 

@@ -1,0 +1,97 @@
+"""Thresholds by number of live requests: of the configuration, and of the planner."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenrouter.ipc.messages import Plan
+from tokenrouter.subserver.batching import clamp
+from tokenrouter.subserver.thresholds import LONGEST_TABLE, Thresholds, fault_of, fixed_table
+
+wanted = st.lists(st.integers(1, 30), min_size=1, max_size=5)
+quick = settings(derandomize=True, deadline=None)
+SAFE = [(1, 1), (1, 2), (1, 2), (2, 3)]
+
+
+@quick
+@given(wanted)
+def test_the_table_of_fixed_thresholds_is_safe_and_close_to_the_clamp(thresholds: list[int]):
+    table = fixed_table(thresholds)
+    assert fault_of(table, len(thresholds)) is None
+    assert table[-1] == tuple(thresholds)
+    for live, row in enumerate(table, 1):
+        clamped = clamp(thresholds, live)
+        assert all(0 <= want - now <= 1 for now, want in zip(row, clamped, strict=True))
+
+
+@quick
+@given(st.tuples(st.integers(1, 40), st.integers(1, 40)))
+def test_with_two_members_the_table_is_the_clamp_rule(thresholds: tuple[int, int]):
+    rows = [tuple(clamp(thresholds, live)) for live in range(1, sum(thresholds))]
+    assert fixed_table(thresholds) == rows
+
+
+def test_a_clamp_that_falls_as_requests_are_added_is_levelled():
+    """One more of three members' delays may be given for a third one's: largest remainders."""
+    assert (clamp([2, 4, 4], 4), clamp([2, 4, 4], 5)) == ([2, 2, 2], [1, 3, 3])
+    assert fixed_table([2, 4, 4])[3:5] == [(1, 2, 2), (1, 3, 3)]
+
+
+def test_a_threshold_is_looked_up_by_live_requests():
+    thresholds = [Thresholds(me, (2, 3)) for me in (0, 1)]
+    assert [each.now(0) for each in thresholds] == [1, 1]
+    # Delays 1 and 2: 2/3 and 4/3 of two, 1/3 and 2/3 of one.
+    assert [[each.now(live) for each in thresholds] for live in (1, 2, 3, 4, 999)] == [
+        [1, 1], [1, 2], [2, 2], [2, 3], [2, 3],
+    ]  # fmt: skip
+
+
+def test_a_plan_replaces_the_table_and_its_last_row_holds_for_more():
+    thresholds = Thresholds(1, (1, 9))
+    thresholds.apply(Plan(3, SAFE, "as measured"))
+    assert thresholds.version == 3
+    assert [thresholds.now(live) for live in (0, 1, 2, 3, 4, 5, 10_000)] == [1, 1, 2, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("version", [3, 2])
+def test_a_plan_that_is_not_newer_is_ignored(version: int):
+    thresholds = Thresholds(0, (1, 1))
+    thresholds.apply(Plan(3, SAFE, ""))
+    thresholds.apply(Plan(version, [(1, 1)], ""))
+    assert (thresholds.version, thresholds.now(4), thresholds.unsafe) == (3, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ([], "it has 0 rows, not 1 to 4096"),
+        ([(1, 1)] * (LONGEST_TABLE + 1), "it has 4097 rows"),
+        ([(1, 1), (1, 2, 1)], "row 2 has 3 thresholds for 2 members"),
+        ([(1, 1), ()], "row 2 has 0 thresholds"),
+        ([(1, 0)], "row 1 is below 1"),
+        ([(1, 1), (1, 2), (1, 1)], "row 3 is below 1, or below that of the row before"),
+        ([(1, 2)], "row 1 can deadlock 1 requests"),
+        ([(1, 1), (1, 2), (2, 3)], "row 3 can deadlock 3 requests"),
+        ([(1, 1), (-(2**63), 2**63)], "row 2 is below 1"),
+        ([(1, 1), (2**64 - 1, 1)], "row 2 can deadlock 2 requests"),
+    ],
+)
+def test_an_unsafe_plan_is_counted_logged_and_not_applied(
+    table: list[tuple[int, ...]], fault: str, caplog: pytest.LogCaptureFixture
+):
+    thresholds = Thresholds(1, (1, 2))
+    thresholds.apply(Plan(1, SAFE, ""))
+    with caplog.at_level(logging.ERROR):
+        thresholds.apply(Plan(2, table, "by mistake"))
+    assert (thresholds.version, thresholds.unsafe, thresholds.now(4)) == (1, 1, 3)
+    assert "plan 2 is not safe" in caplog.text and fault in caplog.text
+    thresholds.apply(Plan(2, [(1, 1)], "better"))
+    assert (thresholds.version, thresholds.now(4)) == (2, 1), "its number may be used again"
+
+
+def test_the_longest_plan_is_accepted():
+    assert fault_of([(1, live) for live in range(1, LONGEST_TABLE + 1)], 2) is None
