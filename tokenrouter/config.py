@@ -17,6 +17,7 @@ from tokenrouter.configuration import environment, layers, preflight, sources
 from tokenrouter.configuration.deployment import (
     DETOKENIZER_NAME,
     FRONT_END_NAME,
+    PLANNER_NAME,
     UNIX_HOST,
     Config,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "DEMO_CONFIG",
     "DETOKENIZER_NAME",
     "FRONT_END_NAME",
+    "PLANNER_NAME",
     "UNIX_HOST",
     "Config",
     "ModelConfig",

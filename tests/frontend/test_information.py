@@ -20,7 +20,7 @@ from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.information import Information
 from tokenrouter.frontend.presence import Presence
 from tokenrouter.ipc.measured import from_json
-from tokenrouter.ipc.messages import MemberState
+from tokenrouter.ipc.messages import MemberState, Planned
 
 
 def test_models(client: openai.OpenAI) -> None:
@@ -52,6 +52,7 @@ def test_server_info(server: Deployment) -> None:
     assert large["state"]["member"] == 1
     assert large["state"]["batches"] == {"1": 3}
     assert from_json(large["state"]["measurements"]) == state_of(0, 1).measurements
+    assert info["plan"] is None
     assert "ports" not in info and "socket_dir" not in info
 
 
@@ -81,13 +82,20 @@ def test_a_silent_member_is_named() -> None:
 
 def test_an_infinite_threshold_can_be_shown() -> None:
     class Inspector:
+        planned = Planned(2, [(1, 1), (1, 2)], 1, 2, 1.1, "p = 0.35")
+
         async def ask(self, timeout_s: float) -> list[MemberState | None]:
             return [None, None]
 
     manager: Any = SimpleNamespace(inspector=Inspector(), presence=Presence(make_roster(), NAMES))
     config = make_config(Path("model"), router_threshold=float("inf"))
     response = asyncio.run(Information(config, manager).server_info())
-    assert json.loads(bytes(response.body))["router_threshold"] is None
+    info = json.loads(bytes(response.body))
+    assert info["router_threshold"] is None
+    assert info["plan"] == {
+        "version": 2, "table": [[1, 1], [1, 2]], "changes": 1, "concurrency": 2, "gain": 1.1,
+        "reason": "p = 0.35",
+    }  # fmt: skip
 
 
 def test_a_member_that_writes_nothing_is_named_and_its_probe_aborted(

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.frontend.fakes import state_of
 from tokenrouter.frontend.inspection import MOST_QUESTIONS, Inspector
-from tokenrouter.ipc.messages import DETOKENIZER, Control, Controlled, Inspect
+from tokenrouter.ipc.messages import DETOKENIZER, Control, Controlled, Inspect, Planned
 
 
 @dataclass
@@ -51,6 +51,15 @@ def test_a_silent_member_is_missing_and_a_late_answer_is_dropped() -> None:
         inspector.receive(state_of(0, 0))
 
     asyncio.run(ask())
+
+
+def test_the_latest_of_the_planner_is_kept() -> None:
+    questions: Any = Questions()
+    inspector = Inspector(questions, 2)
+    assert inspector.planned is None
+    for version in (1, 2):
+        inspector.receive(Planned(version, [(1, 1)], version, 4, 1.0, "why"))
+    assert inspector.planned == Planned(2, [(1, 1)], 2, 4, 1.0, "why")
 
 
 def test_a_flood_of_questions_shares_the_latest() -> None:

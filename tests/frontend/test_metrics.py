@@ -30,8 +30,8 @@ from tests.frontend.fakes import (
 from tokenrouter.config import Config
 from tokenrouter.frontend.families import Families
 from tokenrouter.frontend.member_metrics import batch_sizes, member_metrics
-from tokenrouter.frontend.metrics import exposition
-from tokenrouter.ipc.messages import Buckets, Counters, MemberState
+from tokenrouter.frontend.metrics import exposition, plan_metrics
+from tokenrouter.ipc.messages import Buckets, Counters, MemberState, Planned
 
 COUNTERS = Counters(
     waiting=1, ready=2, blocked=3, parked=4, parked_tokens=5, written_tokens=6, throughput=7.5,
@@ -252,6 +252,15 @@ def state(member: int, **changes: Any) -> MemberState:
 
 def written(config: Config, states: Sequence[MemberState | None]) -> Scrape:
     return Scrape(exposition(member_metrics(config, states), generate_latest))
+
+
+def test_what_the_planner_decided_is_told_once_it_has() -> None:
+    config = make_config(Path("model"))
+    assert list(plan_metrics(config, None)) == []
+    planned = Planned(5, [(1, 1), (1, 2)], 3, 2, 1.115, "p = 0.35")
+    seen = Scrape(exposition(plan_metrics(config, planned), generate_latest))
+    for name, value in {"changes_total": 3, "concurrency": 2, "gain": 1.115}.items():
+        assert seen.value(f"plan_{name}", model_name="demo") == value, name
 
 
 def test_every_number_of_a_member_is_told() -> None:

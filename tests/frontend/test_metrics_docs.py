@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client.exposition import generate_latest
 
 from tests.frontend.fakes import NAMES, Deployment, make_config
-from tests.frontend.test_metrics import Scrape, ask, scrape, state, written
+from tests.frontend.test_metrics import Scrape, ask, scrape, state
+from tokenrouter.frontend.member_metrics import member_metrics
+from tokenrouter.frontend.metrics import exposition, plan_metrics
+from tokenrouter.ipc.messages import Planned
 
 ROOT = Path(__file__).parents[2]
 SUFFIXES = ("_bucket", "_sum", "_count")
@@ -24,8 +29,11 @@ def served(server: Deployment) -> set[str]:
         httpx.post(f"{server.url}/generate", json={"text": "STOP"}, timeout=0.3)
     assert server.members.wait_for(lambda: bool(server.members.aborted))
     ask(server, prompt="hello")
-    members = written(make_config(Path("model")), [state(member) for member in range(len(NAMES))])
-    seen: tuple[Scrape, ...] = (scrape(server), members)
+    config = make_config(Path("model"))
+    members = member_metrics(config, [state(member) for member in range(len(NAMES))])
+    plan = plan_metrics(config, Planned(1, [(1, 1)], 1, 1, 1.0, ""))
+    more = Scrape(exposition(chain(members, plan), generate_latest))
+    seen: tuple[Scrape, ...] = (scrape(server), more)
     return {
         f"{name}_total" if family.type == "counter" else name
         for each in seen

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import zmq
 
@@ -20,7 +21,7 @@ from tokenrouter.frontend.presence import Presence
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.ipc.channels import Inbox, Outbox
-from tokenrouter.ipc.messages import DETOKENIZER, Route, Sampling
+from tokenrouter.ipc.messages import DETOKENIZER, PLANNER, Route, Sampling
 from tokenrouter.ipc.supervision import Up
 from tokenrouter.subserver.sglang_compat.serving import (
     GenerateReqInput,
@@ -67,7 +68,8 @@ class Manager:
         address = f"ipc://{sockets / 'tokenizer.sock'}"
         inbox = Inbox(self._context, address, {DETOKENIZER: 0})
         self.outbox = Outbox(self._context, address, DETOKENIZER)
-        self.real.connect(homes, Presence(make_roster(), NAMES), inbox, Traffic(self.config))
+        roster = msgspec.structs.replace(make_roster(), others={PLANNER: 3})
+        self.real.connect(homes, Presence(roster, NAMES), inbox, Traffic(self.config))
         self.decoder = Decoder(self.real.tokenizer)
 
     def ask(self, name: str = "demo", **fields: Any) -> tuple[Exchange, AsyncIterator[Any]]:
@@ -250,6 +252,21 @@ def test_the_death_of_the_detokenizer_fails_everything(run: Callable[[Scenario],
             await anext(manager.ask("demo/small", text="b")[1])
         manager.real.returned(Up(DETOKENIZER, 4, None, 1))
         manager.real.presence.check()
+
+    run(scenario)
+
+
+def test_the_death_of_the_planner_fails_nothing(run: Callable[[Scenario], None]) -> None:
+    async def scenario(manager: Manager) -> None:
+        task = asyncio.ensure_future(anext(manager.ask("demo/small", text="a")[1]))
+        await settle()
+        manager.real.lost(PLANNER)
+        manager.real.presence.check()
+        assert not manager.real.presence.report()["planner"]["up"]
+        manager.real.returned(Up(PLANNER, 4, None, 1))
+        assert manager.real.presence.report()["planner"]["up"]
+        manager.answer(0, b"x", LENGTH)
+        assert (await task)["text"] == "x"
 
     run(scenario)
 

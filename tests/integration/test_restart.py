@@ -211,10 +211,29 @@ def test_every_kind_of_process_returns(server: Server, victim: str, number: sign
 
 
 def test_a_death_with_nothing_in_flight_goes_unnoticed(server: Server) -> None:
-    for victim in ("large", "detokenizer"):
+    for victim in ("large", "detokenizer", "planner"):
         kill(server, victim)
         wait_healthy(server)
         answer(server)
+    server.assert_clean(after_deaths=True)
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
+)
+def test_no_request_notices_the_death_of_the_planner(
+    server: Server, number: signal.Signals
+) -> None:
+    live = InFlight(server, ["tokenrouter"])
+    old = server.processes()["planner"]
+    kill(server, "planner", number)
+    wait_until(lambda: server.processes().get("planner", old) != old)
+    assert server.client.get("/health").status_code == 200
+    wait_until(lambda: server.client.get("/get_server_info").json()["processes"]["planner"]["up"])
+    assert not live.streams["tokenrouter"].done()
+    kill(server, "small")
+    wait_healthy(server)
+    live.close()
     server.assert_clean(after_deaths=True)
 
 

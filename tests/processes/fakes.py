@@ -37,6 +37,7 @@ def programs(
         front_end=f"{HERE}:{front_end}",
         detokenizer=f"{HERE}:{detokenizer}",
         member=f"{HERE}:{member}",
+        planner=f"{HERE}:planner",
         prepare=f"{HERE}:{prepare}",
     )
 
@@ -100,6 +101,14 @@ def detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
     link.send(Ready())
     link.roster()
     serve(link, ports, "detokenizer")
+
+
+def planner(config: Config, ports: Ports, link: ChildLink) -> None:
+    """Be ready, and wait."""
+    _leave_pid(ports, "planner")
+    link.send(Ready())
+    link.roster()
+    serve(link, ports, "planner")
 
 
 def serve(link: ChildLink, ports: Ports, name: str, answers_drain: bool = True) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.processes.fakes import ready
 from tokenrouter.config import Config
-from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER
 from tokenrouter.ipc.ports import Ports, choose_ports
 from tokenrouter.ipc.supervision import (
     Busy,
@@ -36,9 +36,9 @@ from tokenrouter.processes.protocol import ChildSpec, Launch
 
 pytestmark = pytest.mark.timeout(10)
 
-NAMES = ("small", "large", "large#1", "front-end", "detokenizer")
-ROSTER = Roster((ready(0), ready(1)), (10, 11), {FRONT_END: 12, DETOKENIZER: 13})
-LOADS = {"small": 1.0, "large": 4.0, "large#1": 5.0, "front-end": 2.0, "detokenizer": 2.0}
+NAMES = ("small", "large", "large#1", "front-end", "detokenizer", "planner")
+ROSTER = Roster((ready(0), ready(1)), (10, 11), {FRONT_END: 12, DETOKENIZER: 13, PLANNER: 14})
+LOADS = {**dict.fromkeys(NAMES, 2.0), "small": 1.0, "large": 4.0, "large#1": 5.0}
 """Seconds of their first starts."""
 KILLED = "killed by SIGKILL"
 
@@ -77,7 +77,7 @@ class Family:
 
 
 class World:
-    """A keeper of five processes, one member having two ranks; time is a number."""
+    """A keeper of six processes, one member having two ranks; time is a number."""
 
     def __init__(self, **settings: Any) -> None:
         models = [{"name": name, "engine": "timed", "step_ms": 1} for name in ("small", "large")]
@@ -88,6 +88,7 @@ class World:
             ChildSpec("large#1", "m", 1, rank=1),
             ChildSpec("front-end", "f"),
             ChildSpec("detokenizer", "d"),
+            ChildSpec("planner", "p"),
         )
         ports = choose_ports(Path("/x"), self.config.names, self.config.ports)
         launch = Launch("", ports, children, "", True)
@@ -124,13 +125,13 @@ def test_ranks_die_and_return_together() -> None:
     world = World()
     world.happen(HungUp("large#1", ""))
     assert world.family.killed == ["large", "large#1"]
-    for name in ("small", "front-end", "detokenizer"):
+    for name in ("small", "front-end", "detokenizer", "planner"):
         assert world.heard(name) == [Down(1)], "at once, whoever still has to die"
     world.happen(Gone("large#1", KILLED))
     assert world.family.started == []
     world.happen(HungUp("large", ""), Gone("large", KILLED))
     assert world.family.started == ["large", "large#1"]
-    assert [world.heard(name) for name in NAMES] == [[]] * 5, "it is announced once"
+    assert [world.heard(name) for name in NAMES] == [[]] * 6, "it is announced once"
     world.happen(Said("large#1", Ready()))
     assert world.heard("small") == []
     world.happen(Said("large", ready(1)))
@@ -139,7 +140,7 @@ def test_ranks_die_and_return_together() -> None:
     assert (up.process, up.ready, up.restarts) == (1, ready(1), 1)
     assert up.pids == (1101, 1102)
     assert up.generation != 11
-    for name in ("front-end", "detokenizer"):
+    for name in ("front-end", "detokenizer", "planner"):
         assert world.heard(name) == [up]
     for name in ("large", "large#1"):
         assert world.heard(name) == [ROSTER.after(up)]
@@ -152,9 +153,9 @@ def test_the_news_are_out_before_the_newcomer_knows_anybody() -> None:
     world.family.told.clear()
     world.come_back()
     order = [name for name, _ in world.family.told]
-    assert order[:2] == ["small", "detokenizer"]
-    assert order[2] == "front-end"
-    assert set(order[3:]) == {"large", "large#1"}
+    assert order[:3] == ["small", "detokenizer", "planner"]
+    assert order[3] == "front-end"
+    assert set(order[4:]) == {"large", "large#1"}
 
 
 def test_who_is_down_is_told_nothing_and_catches_up() -> None:
@@ -214,6 +215,25 @@ def test_restarts_are_limited_within_the_window() -> None:
     )
 
 
+def test_a_planner_that_keeps_dying_is_given_up_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(max_restarts=1)
+    world.die("planner")
+    assert "planner died (killed by SIGKILL); thresholds stay as they are, and it is" in caplog.text
+    world.happen(Said("planner", Ready()))
+    world.die("planner")
+    assert world.keeper.failure is None
+    assert world.family.started == ["planner"]
+    assert "was restarted 1 times" in caplog.text
+    world.die("detokenizer")
+    world.happen(Said("detokenizer", Ready()))
+    assert world.heard("detokenizer")[-1] == Down(PLANNER), "the others go on without it"
+    world = World(on_failure="stop")
+    world.die("planner")
+    assert world.keeper.failure == "planner died (killed by SIGKILL)"
+
+
 def test_a_newcomer_that_does_not_fit_ends_everything() -> None:
     world = World()
     world.die("small")
@@ -227,7 +247,7 @@ def test_a_start_that_never_ends_is_ended() -> None:
     world.die("large", "large#1")
     world.happen(Said("large", ready(1)))
     world.family.killed.clear()
-    alive = ("small", "front-end", "detokenizer")
+    alive = ("small", "front-end", "detokenizer", "planner")
     world.pass_time(49, alive)
     assert world.family.killed == []
     world.pass_time(2, alive)
@@ -241,7 +261,7 @@ def test_one_that_hangs_while_it_is_started_again(caplog: pytest.LogCaptureFixtu
     world = World(hang_timeout_s=10)
     world.die("large", "large#1")
     world.family.killed.clear()
-    alive = ("small", "front-end", "detokenizer")
+    alive = ("small", "front-end", "detokenizer", "planner")
     world.pass_time(24, alive)
     assert world.family.killed == []
     world.pass_time(2, alive)
@@ -263,7 +283,7 @@ def test_one_that_hangs_is_killed_once(caplog: pytest.LogCaptureFixture) -> None
     world.pass_time(2, alive)
     assert world.family.killed == ["large", "large#1"]
     assert world.heard("small") == [Down(1)]
-    world.pass_time(20, ("small", "front-end", "detokenizer"))
+    world.pass_time(20, ("small", "front-end", "detokenizer", "planner"))
     assert world.family.killed == ["large", "large#1"]
     world.die("large", "large#1")
     assert "large hangs (no sign of life for 10 s); its requests fail" in caplog.text
@@ -273,7 +293,7 @@ def test_one_that_hangs_is_killed_once(caplog: pytest.LogCaptureFixture) -> None
 def test_one_that_is_busy_may_be_silent_for_so_long() -> None:
     world = World(hang_timeout_s=10)
     world.happen(Said("large", Busy(100.0)))
-    others = ("small", "front-end", "detokenizer")
+    others = ("small", "front-end", "detokenizer", "planner")
     world.pass_time(1, [*others, "large#1"])  # which had not begun yet
     world.pass_time(104, others)
     assert world.family.killed == [], "its ranks are busy with it"

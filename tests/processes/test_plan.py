@@ -55,16 +55,31 @@ def test_members_first_each_on_its_cores(
     with_cores(monkeypatch, 8, 9, 10, 11)
     config = configured(*entries)
     ports = choose_ports(tmp_path, config.names, {})
-    launch = plan(config, ports, Programs(member="m:f", front_end="m:g", detokenizer="m:h"))
+    programs = Programs(member="m:f", front_end="m:g", detokenizer="m:h", planner="m:i")
+    launch = plan(config, ports, programs)
     assert [(c.name, c.entry, c.member, c.cores) for c in launch.children] == [
         ("small", "m:f", 0, (8,)),
         ("fast", "m:f", 1, ()),
         ("large", "m:f", 2, (9, 10, 11)),
         ("front-end", "m:g", None, ()),
         ("detokenizer", "m:h", None, ()),
+        ("planner", "m:i", None, ()),
     ]
     assert launch.shared
     assert Config.model_validate_json(launch.config) == config
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "planned"),
+    [(["auto"], False), (["auto", "auto"], True), ([1, "auto"], True), ([1, 2], False)],
+)
+def test_a_planner_where_thresholds_of_several_models_are_automatic(
+    thresholds: list[Any], planned: bool, tmp_path: Path
+) -> None:
+    entries = [{**TIMED, "name": f"m{i}", "threshold": t} for i, t in enumerate(thresholds)]
+    config = configured(*entries)
+    launch = plan(config, choose_ports(tmp_path, config.names, {}), Programs())
+    assert ("planner" in {child.name for child in launch.children}) == planned
 
 
 def test_too_few_cores_are_not_pinned_and_said_so(

@@ -36,7 +36,7 @@ SLACK_S = 1.0
 """For the clients of a busy machine to notice."""
 BACK_S = 40.0
 MEMBERS = ("a", "b")
-CHILDREN = (*MEMBERS, "detokenizer", "front-end")
+CHILDREN = (*MEMBERS, "detokenizer", "front-end", "planner")
 LONGEST_S = 15.0
 """An answer of 400 tokens, whoever writes them."""
 CONTEXT = 2048
@@ -136,7 +136,8 @@ async def one_fault(server: Deployment, load: Load, name: str, number: signal.Si
     hit = {
         request
         for request, model in load.flying.items()
-        if name not in MEMBERS or model in ("soak", "soak@0.3", f"soak/{name}")
+        if name != "planner"  # which no request needs
+        and (name not in MEMBERS or model in ("soak", "soak@0.3", f"soak/{name}"))
     }
     server.hurt(name, number)
     noticed = HANG_S if number == signal.SIGSTOP else 0.0

@@ -35,7 +35,8 @@ def test_bad_frames_harm_nobody(tmp_path: Path) -> None:
     with Deployment(settings) as server:
         sockets = {path.stem: path for path in (tmp_path / "s").glob("*.sock")}
         assert set(sockets) == {
-            "supervisor", "tokenizer", "detokenizer", "a.input", "a.peer", "b.input", "b.peer"
+            "supervisor", "tokenizer", "detokenizer", "planner",
+            "a.input", "a.peer", "b.input", "b.peer",
         }  # fmt: skip
         pids = server.processes()
         for name, path in sockets.items():  # the first has each log writer start its thread
@@ -68,7 +69,7 @@ def test_bad_frames_harm_nobody(tmp_path: Path) -> None:
             assert state["visits"] == state["requests"] == 0
         assert _dropped_text_frames(server) >= FRAMES
         log = server.log.read_text()
-        for name in ("supervisor", "tokenizer", "detokenizer", "a.peer", "b.input"):
+        for name in ("supervisor", "tokenizer", "detokenizer", "planner", "a.peer", "b.input"):
             assert f"{name}.sock: dropped a " in log, log
         assert len(log) < 40_000
         assert server.errors() == []

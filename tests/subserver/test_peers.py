@@ -18,6 +18,7 @@ from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import (
     DETOKENIZER,
     FRONT_END,
+    PLANNER,
     PROTOCOL_VERSION,
     SUPERVISOR,
     Abort,
@@ -27,6 +28,7 @@ from tokenrouter.ipc.messages import (
     HandOver,
     Live,
     Output,
+    Plan,
 )
 from tokenrouter.ipc.ports import Ports, choose_ports
 from tokenrouter.ipc.supervision import (
@@ -45,7 +47,9 @@ from tokenrouter.ipc.supervision import (
 from tokenrouter.subserver.peers import PeerLinks
 
 GENERATIONS = (0, 3, 1)
-ROSTER = Roster(tuple(MemberReady(m, 1000, 64, 2048, 300, (), "") for m in range(3)), GENERATIONS)
+ROSTER = Roster(
+    tuple(MemberReady(m, 1000, 64, 2048, 300, (), "") for m in range(3)), GENERATIONS, {PLANNER: 6}
+)
 
 
 class Supervisor:
@@ -308,6 +312,25 @@ def test_a_new_front_end_and_a_new_detokenizer(world: World):
     world.links[0].emit([output()])
     assert world.detokenizer.socket.poll(5000)
     assert list(world.detokenizer.drain()) == [(0, output())]
+
+
+def test_the_planner_is_heard_and_answered_and_may_be_replaced(world: World) -> None:
+    plan = Plan(1, [(1, 1, 1)], "why")
+    for generation in (6, 8):
+        inbox = Inbox(world.context, world.ports.planner, {0: GENERATIONS[0]}, generation)
+        outbox = Outbox(world.context, world.ports.members[0].input, PLANNER, generation)
+        outbox.post(plan)
+        outbox.flush()
+        assert world.get(0) == [(PLANNER, plan)]
+        world.links[0].post(PLANNER, Close(1))
+        world.links[0].flush()
+        assert inbox.socket.poll(5000)
+        assert list(inbox.drain()) == [(0, Close(1))]
+        outbox.close()
+        inbox.close()
+        if generation == 6:
+            world.supervisor.tell(0, Down(PLANNER), Up(PLANNER, 8))
+            assert len(world.get(0, 2)) == 2
 
 
 def test_without_a_supervisor_a_member_ends(world: World):

@@ -1,8 +1,8 @@
 """The detokenizer process: token ids of homes in, text for the tokenizer manager out.
 
 Receives `Output` from every home. SGLang's incremental decoding turns ids into text, never
-half a character; it goes on as `Text`. Answers of members pass through as they are. What a home
-that died had begun is forgotten.
+half a character; it goes on as `Text`. Answers of members, and what the planner tells, pass through
+as they are. What a home that died had begun is forgotten.
 """
 
 from __future__ import annotations

@@ -91,7 +91,10 @@ class Information:
         )
 
     async def server_info(self) -> Response:
-        """The configuration; what each member can hold, holds and has done; who was restarted."""
+        """The configuration; what each member can hold, holds and has done; who was restarted.
+
+        ``plan``: the automatic thresholds, by number of live requests; null: there are none yet.
+        """
         states = await self._manager.inspector.ask(STATE_TIMEOUT_S)
         public = self._config.public()
         del public["ports"], public["socket_dir"]
@@ -101,9 +104,14 @@ class Information:
                 **public,
                 "router_threshold_range": registry.find(self._config.algorithm).threshold_range,
                 "models": self._members(states),
+                "plan": self._plan(),
                 "processes": self._manager.presence.report(),
             }
         )
+
+    def _plan(self) -> dict[str, Any] | None:
+        planned = self._manager.inspector.planned
+        return None if planned is None else msgspec.structs.asdict(planned)
 
     async def _writes(self, member: int) -> bool:
         """Whether a member writes a token: not counted, and never waiting with others."""

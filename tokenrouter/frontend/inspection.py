@@ -1,7 +1,7 @@
 """Asking every member something: what it holds, or to do something between two steps.
 
 Questions go out through `FanOut`; a member's loop answers between two steps, and the
-answer comes back over the detokenizer.
+answer comes back over the detokenizer. The planner is not asked: it tells.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenrouter.frontend.fan_out import FanOut
-from tokenrouter.ipc.messages import DETOKENIZER, Action, Control, Controlled, Inspect, MemberState
+from tokenrouter.ipc.messages import (
+    DETOKENIZER,
+    Action,
+    Control,
+    Controlled,
+    Inspect,
+    MemberState,
+    Planned,
+)
 
 HEALTH_TIMEOUT_S = 20.0
 """As SGLang's health check: a long step of a busy member is no failure."""
@@ -38,9 +46,10 @@ class _Question:
 
 
 class Inspector:
-    """Asks ``members`` members."""
+    """Asks ``members`` members. ``planned``: the latest that the planner has told, if any."""
 
     def __init__(self, fan_out: FanOut, members: int) -> None:
+        self.planned: Planned | None = None
         self._fan_out, self._members = fan_out, members
         self._tickets = itertools.count()
         self._open: dict[int, _Question] = {}
@@ -80,9 +89,11 @@ class Inspector:
         )
         return {m: each for m, each in answers.items() if isinstance(each, Controlled)}
 
-    def receive(self, answer: Answer) -> None:
-        """A member's answer; one that comes too late is dropped."""
-        if question := self._open.get(answer.ticket):
+    def receive(self, answer: Answer | Planned) -> None:
+        """A member's answer (one that comes too late is dropped), or the planner's news."""
+        if isinstance(answer, Planned):
+            self.planned = answer
+        elif question := self._open.get(answer.ticket):
             question.answers[answer.member] = answer
             question.settle(answer.member)
 

@@ -35,6 +35,7 @@ def _now(families: Families, labels: Sequence[str], state: MemberState, more: Co
         ("num_owned_reqs", "Requests whose home this member is.", state.requests),
         ("num_live_reqs", "A of the threshold's clamp rule, as this member knows it.", state.live),
         ("threshold", "Requests that must be ready before a launch, now.", state.threshold),
+        ("plan_version", "Version of the planned thresholds in force; 0: none.", state.plan),
         ("num_used_tokens", "KV tokens in use.", used),
         ("max_total_num_tokens", "KV tokens that the pool holds.", state.pool_tokens),
         ("num_parked_tokens", "KV tokens of parked requests.", more.parked_tokens),

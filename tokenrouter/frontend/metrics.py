@@ -20,7 +20,7 @@ from tokenrouter.frontend.families import Families
 from tokenrouter.frontend.member_metrics import member_metrics
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.frontend.traffic_metrics import traffic_metrics
-from tokenrouter.ipc.messages import MemberState
+from tokenrouter.ipc.messages import MemberState, Planned
 from tokenrouter.processes import logs
 from tokenrouter.processes.plan import rank_name
 
@@ -47,6 +47,7 @@ class Metrics:
         metrics = (
             *_processes(self._manager.presence.report(), by_name, self._manager.dropped(), ranks),
             *member_metrics(self._config, states),
+            *plan_metrics(self._config, self._manager.inspector.planned),
             *traffic_metrics(self._config, self._manager.traffic, running),
         )
         encode, content_type = choose_encoder(client.headers.get("accept", ""))
@@ -81,6 +82,20 @@ def _processes(
         if state is not None and state.counters is not None:
             _losses(families, name, state.counters.log_lines_dropped, state.dropped)
     _losses(families, FRONT_END_NAME, logs.dropped_lines(), dropped)
+    return families
+
+
+def plan_metrics(config: Config, planned: Planned | None) -> Families:
+    """What the planner has told; nothing, before it has decided anything."""
+    families = Families("model_name")
+    if planned is not None:
+        labels = (config.served_name,)
+        text = "Threshold tables that the planner has made since it started."
+        families.counter("plan_changes", text, labels, planned.changes)
+        text = "Live requests for which the table was made."
+        families.gauge("plan_concurrency", text, labels, planned.concurrency)
+        text = "Throughput that the model predicts there, over that of thresholds of 1."
+        families.gauge("plan_gain", text, labels, planned.gain)
     return families
 
 

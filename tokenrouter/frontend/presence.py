@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tokenrouter.config import DETOKENIZER_NAME, FRONT_END_NAME
+from tokenrouter.config import DETOKENIZER_NAME, FRONT_END_NAME, PLANNER_NAME
 from tokenrouter.errors import DrainingError, MemberDeadError
-from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER
 from tokenrouter.ipc.supervision import Roster, Up
 
 
 class Presence:
-    """Of the members ``names``, the detokenizer and the front end itself.
+    """Of the members ``names``, the detokenizer, the front end itself, and the planner if any.
 
     ``roster`` is kept up to date. ``draining``: no request is taken any more.
     """
@@ -28,6 +28,8 @@ class Presence:
         self._down: dict[int, float] = {}
         self._names = dict(enumerate(names))
         self._names.update({FRONT_END: FRONT_END_NAME, DETOKENIZER: DETOKENIZER_NAME})
+        if PLANNER in roster.others:
+            self._names[PLANNER] = PLANNER_NAME
         self._since = dict.fromkeys(self._names, time.monotonic())
 
     def lost(self, process: int) -> None:
@@ -65,7 +67,8 @@ class Presence:
         Raises:
             MemberDeadError: as in `check`.
         """
-        wanted = self._names if members is None else {*members, DETOKENIZER}
+        everybody = self._names.keys() - {PLANNER}  # whom no request needs
+        wanted = everybody if members is None else {*members, DETOKENIZER}
         if missing := sorted(self.name(each) for each in self._down if each in wanted):
             raise MemberDeadError(
                 f"{' and '.join(missing)} died and is being restarted; try again in a few seconds"

@@ -1,4 +1,4 @@
-"""The detokenizer's links: homes in, the front end out.
+"""The detokenizer's links: homes and the planner in, the front end out.
 
 Used by `detokenizer.py`. While the front end is down, what is posted for it goes nowhere.
 """
@@ -12,7 +12,7 @@ import zmq
 
 from tokenrouter.errors import LinkFullError
 from tokenrouter.ipc.channels import Inbox, Outbox
-from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, Message
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER, Message
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink, Down, News, Roster, Stuck, Up
 from tokenrouter.ipc.waiting import Waiter
@@ -32,8 +32,9 @@ class TextLinks:
     ) -> None:
         self._context, self._address, self._link = context, ports.tokenizer, link
         self._generation = roster.generation(DETOKENIZER)
-        homes = dict(enumerate(roster.generations))
-        self._inbox = Inbox(context, ports.detokenizer, homes, self._generation)
+        senders = dict(enumerate(roster.generations))
+        senders |= {each: g for each, g in roster.others.items() if each == PLANNER}
+        self._inbox = Inbox(context, ports.detokenizer, senders, self._generation)
         self._front_end: Outbox | None = self._open(roster.generation(FRONT_END))
         self._waiter = Waiter([self._inbox.socket], link)
 

@@ -25,7 +25,15 @@ from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.frontend.translation import failure_of, sampling_of
 from tokenrouter.ipc.arrivals import arrivals
 from tokenrouter.ipc.channels import Inbox
-from tokenrouter.ipc.messages import DETOKENIZER, Controlled, MemberState, Message, Text
+from tokenrouter.ipc.messages import (
+    DETOKENIZER,
+    PLANNER,
+    Controlled,
+    MemberState,
+    Message,
+    Planned,
+    Text,
+)
 from tokenrouter.ipc.supervision import Up
 from tokenrouter.subserver.sglang_compat.serving import (
     GenerateReqInput,
@@ -137,7 +145,7 @@ class RoutedTokenizerManager(TokenizerManager):
         self.presence.returned(up)
         if up.process == DETOKENIZER:
             self._inbox.expect(up.process, up.generation)
-        else:
+        elif up.process != PLANNER:
             self._fan_out.returned(up)
             self._limits = Limits(self.presence.roster, self._names)
         self.inspector.returned(up.process)
@@ -219,7 +227,7 @@ class RoutedTokenizerManager(TokenizerManager):
     def _take(self, message: Message) -> None:
         if isinstance(message, Text):
             self._take_text(message)
-        elif isinstance(message, MemberState | Controlled):
+        elif isinstance(message, MemberState | Controlled | Planned):
             self.inspector.receive(message)
         else:
             raise ChannelError(f"the detokenizer sent {type(message).__name__}")

@@ -3,9 +3,9 @@
 front end -> home:       Submit, Abort; to any member: Inspect, Control
 home -> member:          Open, HandOver, Close, Live
 member -> home:          HandOver, Commit, Blocked, Admitted, Failed
-planner -> member:       Inspect, which is answered, and Plan
+planner -> member:       Inspect, which is answered, and Plan; to the detokenizer: Planned
 home -> detokenizer:     Output; from any member: MemberState, Controlled
-detokenizer -> front end: Text; and MemberState, Controlled as they came
+detokenizer -> front end: Text; and MemberState, Controlled, Planned as they came
 rank 0 of a member -> its other ranks:  Admit, Truncate, Release, Feed
 
 Messages travel inside a `Frame`. Members are named by their index in the configuration.
@@ -131,6 +131,22 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
 
     version: int
     table: list[tuple[int, ...]]
+    reason: str
+
+
+class Planned(msgspec.Struct, frozen=True, array_like=True, tag="planned"):
+    """What the planner has decided, for operators.
+
+    ``table``: as in `Plan` (empty: none yet); ``version`` of the plan. ``changes``: tables
+    since it started. ``concurrency``: A for which the table was solved. ``gain``: throughput
+    that the model predicts there, over thresholds of 1 (1.0: the same). ``reason``, in words.
+    """
+
+    version: int
+    table: list[tuple[int, ...]]
+    changes: int
+    concurrency: int
+    gain: float
     reason: str
 
 
@@ -438,6 +454,7 @@ Message = (
     | Abort
     | Inspect
     | Plan
+    | Planned
     | Control
     | Open
     | HandOver

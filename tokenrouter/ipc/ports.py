@@ -33,6 +33,7 @@ class Ports:
     directory: Path
     tokenizer: str
     detokenizer: str
+    planner: str
     members: tuple[MemberPorts, ...]
 
     @property
@@ -77,6 +78,7 @@ def choose_ports(
         directory=directory,
         tokenizer=_ipc(directory, "tokenizer"),
         detokenizer=_ipc(directory, "detokenizer"),
+        planner=_ipc(directory, "planner"),
         members=tuple(members),
     )
 

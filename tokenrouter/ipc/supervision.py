@@ -6,9 +6,9 @@ child -> supervisor:  Hello, MemberReady (members) or Ready (others), StartupFai
                       Pong, Busy, Stuck, Drained
 supervisor -> child:  Roster, once every process is ready; then Ping, Down, Up, Drain
 
-A process is named by its member's index, or by `messages.FRONT_END` or `DETOKENIZER`. The order
-in which the supervisor tells of a restart is a promise: every other process has `Up` in its
-link before the one that is back can send it anything.
+A process is named by its member's index, or by `messages.FRONT_END`, `DETOKENIZER` or `PLANNER`.
+The order in which the supervisor tells of a restart is a promise: every other process has `Up`
+in its link before the one that is back can send it anything.
 """
 
 from __future__ import annotations

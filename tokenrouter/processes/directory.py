@@ -24,7 +24,7 @@ from tokenrouter.configuration.preflight import check_socket_paths
 from tokenrouter.errors import ConfigError
 
 SUPERVISOR = "supervisor.sock"
-SHARED = (SUPERVISOR, "http.sock", "tokenizer.sock", "detokenizer.sock")
+SHARED = (SUPERVISOR, "http.sock", "tokenizer.sock", "detokenizer.sock", "planner.sock")
 RANKS = "rank-*-*.sock"
 OF_A_MEMBER = ("input", "peer")
 PREFIX = "tokenrouter-run-"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from tokenrouter.config import Config
 from tokenrouter.errors import StartupError
-from tokenrouter.ipc.messages import FRONT_END
+from tokenrouter.ipc.messages import FRONT_END, PLANNER
 from tokenrouter.ipc.ports import renewed
 from tokenrouter.ipc.supervision import (
     Busy,
@@ -163,10 +163,13 @@ class Keeper:
         refusal = unit.refusal(self._config, now)
         if self._draining:
             logger.error("%s", unit.reason)
+        elif refusal and unit.process == PLANNER and self._config.on_failure == "restart":
+            logger.error("%s: thresholds stay as they are", refusal)
         elif refusal:
             self._fail(refusal)
         else:
-            logger.error("%s; its requests fail, and it is started again", unit.reason)
+            loss = "thresholds stay as they are" if unit.process == PLANNER else "its requests fail"
+            logger.error("%s; %s, and it is started again", unit.reason, loss)
             unit.started(now)
             self._start(unit)
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenrouter.config import DETOKENIZER_NAME, FRONT_END_NAME, Config
+from tokenrouter.config import DETOKENIZER_NAME, FRONT_END_NAME, PLANNER_NAME, Config
 from tokenrouter.configuration.model_folder import weight_bytes
 from tokenrouter.configuration.parallel import check_devices, devices, visible_gpus
 from tokenrouter.ipc.ports import Ports
@@ -27,6 +27,7 @@ class Programs:
     detokenizer: str = "tokenrouter.frontend.detokenizer:run_detokenizer"
     member: str = "tokenrouter.subserver.process:run_member"
     follower: str = "tokenrouter.subserver.follower:run_follower"
+    planner: str = "tokenrouter.planner.process:run_planner"
     prepare: str = "tokenrouter.subserver.sglang_compat.preload:preload"
 
 
@@ -53,10 +54,12 @@ def plan(config: Config, ports: Ports, programs: Programs) -> Launch:
         for index, name in enumerate(config.names)
         for rank, own in enumerate(cores[index])
     )
-    others = (
+    others = [
         ChildSpec(FRONT_END_NAME, programs.front_end),
         ChildSpec(DETOKENIZER_NAME, programs.detokenizer),
-    )
+    ]
+    if config.planned:
+        others.append(ChildSpec(PLANNER_NAME, programs.planner))
     return Launch(
         config.model_dump_json(), ports, (*members, *others), programs.prepare, shared=not on_gpu
     )

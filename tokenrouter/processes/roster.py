@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tokenrouter.config import Config
 from tokenrouter.errors import StartupError
-from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER
 from tokenrouter.ipc.supervision import MemberReady, Roster
 
 GENERATION_BITS = 62
@@ -27,7 +27,8 @@ def build(
     """
     members = tuple(ready[index] for index in range(len(config.models)))
     generations = tuple(secrets.randbits(GENERATION_BITS) for _ in members)
-    others = {each: secrets.randbits(GENERATION_BITS) for each in (FRONT_END, DETOKENIZER)}
+    names = (FRONT_END, DETOKENIZER, *((PLANNER,) if config.planned else ()))
+    others = {each: secrets.randbits(GENERATION_BITS) for each in names}
     return check(config, Roster(members, generations, others, pids=dict(pids)))
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tokenrouter.config import FRONT_END_NAME, Config
-from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END
+from tokenrouter.config import DETOKENIZER_NAME, FRONT_END_NAME, PLANNER_NAME, Config
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER
 from tokenrouter.ipc.supervision import MemberReady
 from tokenrouter.processes.protocol import ChildSpec
+
+OTHERS = {FRONT_END_NAME: FRONT_END, DETOKENIZER_NAME: DETOKENIZER, PLANNER_NAME: PLANNER}
+"""How messages name the processes that are not members."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +91,6 @@ def group(children: Iterable[ChildSpec]) -> dict[int, Unit]:
     """The units of a deployment, by process."""
     specs: dict[int, list[ChildSpec]] = {}
     for child in children:
-        other = FRONT_END if child.name == FRONT_END_NAME else DETOKENIZER
-        process = other if child.member is None else child.member
+        process = OTHERS[child.name] if child.member is None else child.member
         specs.setdefault(process, []).append(child)
     return {process: Unit(process, tuple(each)) for process, each in specs.items()}

@@ -32,6 +32,7 @@ from tokenrouter.ipc.messages import (
     Open,
     Output,
     Plan,
+    Planned,
     StepSums,
     Text,
     ToRank,
@@ -217,7 +218,7 @@ class Subserver:
         ):
             self._events.append((sender, message))
         elif isinstance(
-            message, Output | Text | MemberState | Plan | Control | Controlled | ToRank
+            message, Output | Text | MemberState | Plan | Planned | Control | Controlled | ToRank
         ):
             raise ChannelError(f"member {sender} sent {type(message).__name__} to a member")
         else:

@@ -1,4 +1,4 @@
-"""The links of one member: front end and other members in, other members and detokenizer out.
+"""The links of one member: front end, planner, other members in; these and the detokenizer out.
 
 While another process is down, its links are closed and what is posted for it goes nowhere.
 """
@@ -15,6 +15,7 @@ from tokenrouter.ipc.channels import Inbox, Outbox
 from tokenrouter.ipc.messages import (
     DETOKENIZER,
     FRONT_END,
+    PLANNER,
     SUPERVISOR,
     Buckets,
     Controlled,
@@ -25,6 +26,9 @@ from tokenrouter.ipc.messages import (
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import Busy, ChildLink, Down, News, Roster, Stuck, Up
 from tokenrouter.ipc.waiting import Waiter
+
+CLIENTS = (FRONT_END, PLANNER)
+"""Whose frames come to a member's input; peers have a socket of their own."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +56,13 @@ class PeerLinks:
         others = {m: g for m, g in enumerate(roster.generations) if m != member}
         own = ports.members[member]
         clients = {FRONT_END: roster.generation(FRONT_END)}
+        if PLANNER in roster.others:
+            clients[PLANNER] = roster.others[PLANNER]
         self._inboxes = (
             Inbox(context, own.peer, others, self._generation),
             Inbox(context, own.input, clients, self._generation),
         )
+        others |= {each: g for each, g in roster.others.items() if each == PLANNER}
         others[DETOKENIZER] = roster.generation(DETOKENIZER)
         self._outboxes = {process: self._outbox(process, g) for process, g in others.items()}
         self._link = link
@@ -74,12 +81,12 @@ class PeerLinks:
             yield from inbox.accept(frames)
 
     def post(self, member: int, message: Message) -> None:
-        """Add to the frame that `flush` sends to another member, unless it is down."""
+        """Add to the frame that `flush` sends to a member or the planner, unless it is down."""
         if outbox := self._outboxes.get(member):
             outbox.post(message)
 
     def flush(self) -> None:
-        """Send one frame to each member that something was posted to."""
+        """Send one frame to each process that something was posted to."""
         for process in list(self._outboxes):
             if process != DETOKENIZER:
                 self._flush(process)
@@ -108,7 +115,7 @@ class PeerLinks:
         return total
 
     def delays(self) -> dict[str, Buckets]:
-        """Seconds from departure to receipt of frames of peers and of the front end."""
+        """Seconds from departure to receipt of frames of peers, and of front end and planner."""
         peers, front_end = self._inboxes
         return {"peer": peers.delays.snapshot(), "front_end": front_end.delays.snapshot()}
 
@@ -121,8 +128,10 @@ class PeerLinks:
             outbox.close()
 
     def _outbox(self, process: int, generation: int) -> Outbox:
-        peers = self._ports.members
-        address = peers[process].peer if process >= 0 else self._ports.detokenizer
+        if process >= 0:
+            address = self._ports.members[process].peer
+        else:
+            address = self._ports.planner if process == PLANNER else self._ports.detokenizer
         return Outbox(self._context, address, self._member, self._generation, generation)
 
     def _flush(self, process: int) -> None:
@@ -140,7 +149,7 @@ class PeerLinks:
         if not isinstance(news, Down | Up):
             return
         process = news.process
-        inbox = self._inboxes[process == FRONT_END]
+        inbox = self._inboxes[process in CLIENTS]
         if isinstance(news, Down):
             if outbox := self._outboxes.pop(process, None):
                 outbox.close()
