@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,6 +168,22 @@ async def connected(
         deployment = Deployment(client, place)
         await deployment.open()
         yield deployment
+
+
+@contextmanager
+def first_failure() -> Iterator[None]:
+    """Raise the first failure of a group of tasks by itself.
+
+    Raises:
+        TokenRouterError: of a task.
+    """
+    try:
+        yield
+    except* TokenRouterError as group:
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None
 
 
 def _facts(info: Any) -> Facts:

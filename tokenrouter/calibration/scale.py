@@ -23,7 +23,8 @@ class Scale:
         self._bounded = math.isfinite(low) and math.isfinite(high)
         if typical is None or not low < typical < high:
             typical = (low + high) / 2 if self._bounded else min(max(1.0, low + 1), high - 1)
-        self._length = abs(typical) or 1.0
+        gaps = [abs(end - typical) for end in (low, high) if math.isfinite(end)]
+        self._length = min(gaps) if gaps else abs(typical) or 1.0
         self.start = typical
         """Where to begin."""
         self.low, self.high = self.threshold(0.0), self.threshold(1.0)

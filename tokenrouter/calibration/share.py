@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from tokenrouter.calibration.client import Deployment, Usage
+from tokenrouter.calibration.client import Deployment, Usage, first_failure
 from tokenrouter.calibration.prompts import Prompt
 from tokenrouter.calibration.scale import Scale
 from tokenrouter.errors import ConfigError, MeasurementError
@@ -25,8 +25,10 @@ NEAR = 0.02
 """Near enough, as a part of the wanted share."""
 NEAR_STDERRS = 0.25
 """Or in standard errors: nearer would not mean more."""
-RESOLUTION = 0.002
-"""Of the scale from the lowest to the highest threshold: a change within it is a jump."""
+RESOLUTION = 0.001
+"""Of the scale from the lowest to the highest threshold: a change within it may be a jump."""
+JUMP = 0.01
+"""It is one if the threshold changes by less than this part of itself, too."""
 SMALLEST = 1e-3
 """Shares are interpolated by their logarithms; this is added to them."""
 
@@ -79,30 +81,39 @@ def next_threshold(points: Sequence[Point], wanted: float, scale: Scale) -> floa
     if (ends := _around(points, wanted)) is None:
         tried = {each.threshold for each in points}
         return next((end for end in (scale.high, scale.low) if end not in tried), None)
-    low, high = (scale.unit(each.threshold) for each in ends)
-    if high - low < RESOLUTION:
+    if _jumps(ends, scale):
         return None
+    low, high = (scale.unit(each.threshold) for each in ends)
     part = 0.5 if len(points) % 2 else min(max(_part(ends, wanted), 0.1), 0.9)
     return scale.threshold(low + part * (high - low))
 
 
 def answer(points: Sequence[Point], wanted: float, scale: Scale) -> Answer:
     """The best that ``points`` (by rising threshold) tell."""
-    nearest = min(points, key=lambda each: abs(each.share - wanted))
     ends = _around(points, wanted)
-    kind: Literal["measured", "jump", "beyond"]
+    kind: Literal["measured", "jump", "beyond"] = "beyond"
     if _near(points, wanted):
         kind = "measured"
-    elif ends is None:
-        kind = "beyond"
-    else:
+    elif ends is not None and _jumps(ends, scale):
+        kind, points = "jump", ends
+    elif ends is not None:
         low, high = (scale.unit(each.threshold) for each in ends)
-        if high - low >= RESOLUTION:
-            threshold = scale.threshold(low + _part(ends, wanted) * (high - low))
-            stderr = max(each.stderr for each in ends)
-            return Answer(wanted, threshold, wanted, stderr, "interpolated")
-        kind = "jump"
+        threshold = scale.threshold(low + _part(ends, wanted) * (high - low))
+        stderr = max(each.stderr for each in ends)
+        return Answer(wanted, threshold, wanted, stderr, "interpolated")
+    nearest = min(
+        points,
+        key=lambda each: (abs(each.share - wanted), abs(scale.unit(each.threshold) - 0.5)),
+    )
     return Answer(wanted, nearest.threshold, nearest.share, nearest.stderr, kind)
+
+
+def _jumps(ends: tuple[Point, Point], scale: Scale) -> bool:
+    """Whether no threshold between the two is worth trying."""
+    low, high = (each.threshold for each in ends)
+    return scale.unit(high) - scale.unit(low) < RESOLUTION and high - low < JUMP * max(
+        abs(low), abs(high)
+    )
 
 
 def _near(points: Sequence[Point], wanted: float) -> bool:
@@ -147,8 +158,9 @@ async def evaluate(
         advance()
         return usage
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(ask(prompt)) for prompt in prompts]
+    with first_failure():
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask(prompt)) for prompt in prompts]
     return point(threshold, [task.result() for task in tasks])
 
 
