@@ -3,7 +3,7 @@
     parameters     a system: models, latencies, routing, committed tokens
     chain, exact   its states and transitions, and their stationary law
     simulate       counts of requests only, for systems too large for a chain
-    events         every request by itself: gaps between tokens, recorded decisions
+    events         every request by itself, on tapes of decisions: gaps, longest waits
     search         the best thresholds
 
 Nothing here runs in a member's loop.
