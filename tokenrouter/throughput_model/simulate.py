@@ -105,8 +105,13 @@ def predict(
     vectors = [system.check(concurrency, each) for each in thresholds]
     if not vectors:
         return []
-    decisions = draw(system, concurrency, events * concurrency // BATCH_SHARE, seed)
+    decisions = tapes_for(system, concurrency, events, seed)
     return predictions(Simulation(system, concurrency, decisions), vectors, events)
+
+
+def tapes_for(system: System, concurrency: int, events: int, seed: int) -> Tapes:
+    """Tapes that runs of ``events`` completions seldom have to begin again."""
+    return draw(system, concurrency, events * concurrency // BATCH_SHARE, seed)
 
 
 def predictions(

@@ -1,0 +1,96 @@
+"""From many threshold vectors to a few: cheap short runs first, long ones for who is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from tokenrouter.throughput_model import pattern
+from tokenrouter.throughput_model.parameters import Floats, Prediction, System, Thresholds
+from tokenrouter.throughput_model.simulate import Simulation, predictions, tapes_for
+from tokenrouter.throughput_model.space import Space
+from tokenrouter.throughput_model.tapes import Tapes
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard to look.
+
+    Spaces of up to ``exhaustive`` vectors are scored whole, larger ones by ``climbers`` that
+    start at the best of some fixed and ``random`` places. ``rounds``: (vectors, events) from
+    the first score on; the last gives the predictions.
+    """
+
+    exhaustive: int
+    climbers: int
+    random: int
+    rounds: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Draws:
+    """Two sets of tapes: one to search on, one to judge on what was found."""
+
+    search: Tapes
+    judge: Tapes
+
+    @classmethod
+    def draw(cls, system: System, concurrency: int, effort: Effort, seed: int) -> Draws:
+        """For up to N = ``concurrency`` requests."""
+        (_, first), *_, (_, last) = effort.rounds
+        return cls(
+            tapes_for(system, concurrency, 4 * first, 2 * seed),
+            tapes_for(system, concurrency, last, 2 * seed + 1),
+        )
+
+
+def finalists(
+    system: System,
+    concurrency: int,
+    space: Space,
+    effort: Effort,
+    draws: Draws,
+    hints: Iterable[Thresholds] = (),
+    seed: int = 0,
+) -> list[Prediction]:
+    """Predictions of the best vectors and of the lowest, best first.
+
+    ``hints``: where else to begin.
+    """
+    short = Simulation(system, concurrency, draws.search)
+    (_, first), *later = effort.rounds
+
+    def score(vectors: Sequence[Thresholds]) -> Floats:
+        return short.run(vectors, first).tokens_per_s
+
+    scores = pattern.Scores(score)
+    if (everything := space.some(effort.exhaustive)) is not None:
+        scores.add(everything)
+    else:
+        generator = numpy.random.default_rng(seed)
+        begin = [space.clip(each) for each in hints]
+        scores.add([*begin, *pattern.starts(space, generator, effort.random)])
+        pattern.climb(space, scores, [*begin, *scores.best(effort.climbers)])
+    left = scores.best(len(scores.known))
+    long = Simulation(system, concurrency, draws.judge)
+    found: list[Prediction] = []
+    for count, events in later:
+        vectors = list(dict.fromkeys([space.low, *left[:count]]))
+        found = predictions(long, vectors, events)
+        found.sort(key=lambda each: -each.tokens_per_s)
+        left = [each.thresholds for each in found]
+    return found
+
+
+def prefer_low(found: Sequence[Prediction], low: Thresholds, margin: float) -> Prediction:
+    """The best of predictions; ``low`` unless its gain over that is more than chance.
+
+    It must be more than ``margin`` (a share of ``low``'s) and than two standard errors.
+    """
+    best = max(found, key=lambda each: each.tokens_per_s)
+    lowest = next(each for each in found if each.thresholds == low)
+    noise = 2 * float(numpy.hypot(best.stderr, lowest.stderr))
+    gain = best.tokens_per_s - lowest.tokens_per_s
+    return best if gain > max(noise, margin * lowest.tokens_per_s) else lowest
