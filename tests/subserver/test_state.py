@@ -18,7 +18,7 @@ ROUTE = Route("random", (0, 1), 0, 0.4, {}, seed=7, token_models=True)
 def state_of(deployment: Deployment, member: Subserver) -> tuple[MemberState, Counters]:
     parts = Parts(
         member.member, member.engine, member.visits, member.memory, member.home, member.stats,
-        member.meter, member.thresholds,
+        member.meter, member.thresholds, None,
     )  # fmt: skip
     answer = state(5, parts, deployment.links[member.member], deployment.now)
     assert answer.counters is not None

@@ -10,12 +10,13 @@ import contextlib
 import logging
 import os
 import select
-import signal
 import socket
 import stat
 import threading
 from abc import abstractmethod
 from queue import SimpleQueue
+
+from tokenrouter.processes.signals import start_without_signals
 
 MAX_LINE_BYTES = 64 * 1024
 """The rest of a longer line is cut."""
@@ -112,12 +113,7 @@ class QueueHandler(LineHandler):
         self._taken = self._failed = self._told = 0
         self._torn = False
         self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
-        # Signals are for the main thread, whose waits they must end.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            self._thread.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        start_without_signals(self._thread)
 
     @property
     def dropped(self) -> int:

@@ -1,9 +1,10 @@
-"""Stop signals as events of a selector loop."""
+"""Stop signals as events of a selector loop, and threads that leave signals alone."""
 
 from __future__ import annotations
 
 import signal
 import socket
+import threading
 from types import FrameType, TracebackType
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -51,6 +52,15 @@ class StopSignals:
         except BlockingIOError:
             return []
         return [signal.Signals(number) for number in numbers if number in self._before]
+
+
+def start_without_signals(thread: threading.Thread) -> None:
+    """Start a thread that takes no signals: they are for the main thread, whose waits they end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

@@ -29,6 +29,7 @@ from tokenrouter.ipc.messages import (
 from tokenrouter.ipc.supervision import Roster, Up
 from tokenrouter.subserver.finish import Decode, Finish, FinishRule, aborted
 from tokenrouter.subserver.owned import Owned
+from tokenrouter.subserver.recording import Recorder
 
 POOL_SHARE = 0.9
 """Part of the smallest pool that live tokens may fill before new requests wait."""
@@ -53,6 +54,7 @@ class Home:
         eager: open visits on every member of the route at once, so that they can compute
             the prompt early.
         clock: seconds, monotonic on this host.
+        recorder: keeps a log of every decision that is carried out.
     """
 
     def __init__(
@@ -64,9 +66,10 @@ class Home:
         decode: Decode,
         eager: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        recorder: Recorder | None = None,
     ) -> None:
         self._me, self._roster, self._post = me, roster, post
-        self._clock = clock
+        self._clock, self._recorder = clock, recorder
         self._cached, self._decode, self._eager = cached, decode, eager
         self._everyone = frozenset(range(len(roster.members)))
         self._owned: dict[int, Owned] = {}
@@ -238,6 +241,8 @@ class Home:
             what = f"{len(logprobs)} log probabilities of {len(written)} tokens"
             self._finish(owned, aborted(f"member {sender} sent {what}", 500))
             return
+        if self._recorder is not None:
+            self._recorder.decided(owned, sender, message, self._clock())
         if message.start < before:
             owned.cut(message.start)
         finish = owned.append(sender, written, logprobs)
@@ -277,6 +282,8 @@ class Home:
         self._count(owned, blocked=True)
         self._tokens -= len(owned.tokens)
         del self._owned[owned.uid]
+        if self._recorder is not None:
+            self._recorder.ended(owned.uid)
         self._changed.pop(owned.uid, None)
         self._done.append(self._output(owned, finish))
         self._start_waiting()

@@ -48,6 +48,7 @@ from tokenrouter.subserver.home import Home
 from tokenrouter.subserver.links import Links
 from tokenrouter.subserver.measurements import Meter
 from tokenrouter.subserver.memory import Memory
+from tokenrouter.subserver.recording import Recorder
 from tokenrouter.subserver.routing import Router
 from tokenrouter.subserver.state import Parts, state
 from tokenrouter.subserver.stats import Stats
@@ -70,6 +71,7 @@ class Subserver:
         decode: token ids to text, for stop strings.
         clock: seconds, monotonic.
         profile: steps that were measured before it serves, by batch size.
+        recorder: of its home's decisions.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Subserver:
         eager: bool = False,
         clock: Callable[[], float] = time.monotonic,
         profile: Mapping[int, StepSums] = {},
+        recorder: Recorder | None = None,
     ) -> None:
         self.member = member
         self.engine = engine
@@ -91,7 +94,7 @@ class Subserver:
         eos_ids = [each.eos_ids for each in roster.members]
         self.visits = Visits(engine, Router(names, member), eos_ids)
         self.memory = Memory(engine, self.visits)
-        self.home = Home(member, roster, self._post, self._cached, decode, eager, clock)
+        self.home = Home(member, roster, self._post, self._cached, decode, eager, clock, recorder)
         self.stats = Stats(clock())
         self.meter = Meter(clock(), profile)
         self.thresholds = Thresholds(member, rules.thresholds)
@@ -99,7 +102,7 @@ class Subserver:
             engine, self.visits, self.memory, self._tell_home, links.wake, self._close, clock
         )
         self._links = links
-        self._clock = clock
+        self._clock, self._recorder = clock, recorder
         self._events: deque[tuple[int, Event]] = deque()
         self._told = {m: self.home.live for m in range(len(names)) if m != member}
         self._posted: set[int] = set()
@@ -290,7 +293,7 @@ class Subserver:
     def _answer(self, asker: int, ticket: int) -> None:
         parts = Parts(
             self.member, self.engine, self.visits, self.memory, self.home, self.stats,
-            self.meter, self.thresholds,
+            self.meter, self.thresholds, self._recorder,
         )  # fmt: skip
         answer = state(ticket, parts, self._links, self._clock())
         if asker == PLANNER:

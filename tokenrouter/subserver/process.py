@@ -21,6 +21,7 @@ from tokenrouter.subserver.loop import Subserver
 from tokenrouter.subserver.member import load_member
 from tokenrouter.subserver.peers import PeerLinks
 from tokenrouter.subserver.ranks import LeadingEngine
+from tokenrouter.subserver.recording import Recorder
 
 
 def run_member(
@@ -35,6 +36,8 @@ def run_member(
         os.sched_setaffinity(0, cores)
     kernel.wake_on_time()
     member = load_member(config, ports, index, cores)
+    folder = config.record_decisions
+    recorder = None if folder is None else Recorder(config, folder, index)
     link.send(member.ready)
     roster = link.roster()
     ranks = _to_ranks(context, config, ports, index, roster.generations[index])
@@ -50,12 +53,15 @@ def run_member(
         _rules(config, index),
         member.decode,
         eager=config.prefill == "eager",
+        recorder=recorder,
     )
     gc.collect()
     gc.freeze()
     try:
         subserver.run()
     finally:
+        if recorder is not None:
+            recorder.close()
         links.close()
         for outbox in ranks:
             outbox.close()

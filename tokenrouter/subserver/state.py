@@ -15,6 +15,7 @@ from tokenrouter.subserver.home import Home
 from tokenrouter.subserver.links import Links
 from tokenrouter.subserver.measurements import Meter
 from tokenrouter.subserver.memory import Memory
+from tokenrouter.subserver.recording import Recorder
 from tokenrouter.subserver.stats import Stats
 from tokenrouter.subserver.thresholds import Thresholds
 from tokenrouter.subserver.visits import Visits
@@ -32,6 +33,7 @@ class Parts:
     stats: Stats
     meter: Meter
     thresholds: Thresholds
+    recorder: Recorder | None
 
 
 def state(ticket: int, parts: Parts, links: Links, now: float) -> MemberState:
@@ -52,11 +54,18 @@ def state(ticket: int, parts: Parts, links: Links, now: float) -> MemberState:
         expired_waits=stats.expired_waits,
         evictions=parts.memory.evictions,
         stale=parts.visits.stale + home.stale,
-        dropped=links.dropped() | ({"plan": thresholds.unsafe} if thresholds.unsafe else {}),
+        dropped=links.dropped() | _losses(parts),
         counters=_counters(parts, links, now),
         measurements=parts.meter.snapshot(now),
         plan=thresholds.version,
     )
+
+
+def _losses(parts: Parts) -> dict[str, int]:
+    """What else was not applied or not written, by kind."""
+    recorder = parts.recorder
+    found = {"plan": parts.thresholds.unsafe, "decision": recorder.lost if recorder else 0}
+    return {kind: count for kind, count in found.items() if count}
 
 
 def _counters(parts: Parts, links: Links, now: float) -> Counters:

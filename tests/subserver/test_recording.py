@@ -1,0 +1,188 @@
+"""The log of decisions: what it holds, who can read it, what a full disk costs."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from tests.subserver.builders import make_submit, route
+from tests.subserver.harness import Deployment
+from tokenrouter.config import Config
+from tokenrouter.errors import ConfigError
+from tokenrouter.ipc.messages import Commit, HandOver, Route, Sampling
+from tokenrouter.subserver import recording
+from tokenrouter.subserver.finish import FinishRule
+from tokenrouter.subserver.owned import Owned
+from tokenrouter.subserver.recording import ROW, Recorder
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    models = [{"name": name, "engine": "timed", "step_ms": 1} for name in ("small", "large")]
+    return Config.model_validate(
+        {"models": [models[0] | {"model_path": tmp_path}, models[1]], "algorithm": "random",
+         "algorithm_args": {}, "router_threshold": 0.4, "api_key": "sesame"}
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "log" / "decisions"
+
+
+@pytest.fixture
+def recorder(config: Config, folder: Path) -> Iterator[Recorder]:
+    recorder = Recorder(config, folder, 0)
+    yield recorder
+    recorder.close()
+
+
+def read(folder: Path) -> tuple[dict[str, Any], numpy.ndarray]:
+    """As the module's docstring says."""
+    (path,) = folder.glob("*.json")
+    header = json.loads(path.read_text())
+    dtype = numpy.dtype([tuple(field) for field in header["fields"]])
+    return header, numpy.fromfile(folder / header["rows"], dtype)
+
+
+def owned(uid: int = 1, *members: int) -> Owned:
+    submit = make_submit(uid, to=route(*members))
+    return Owned(submit, FinishRule(submit.sampling, set(), str), 2)
+
+
+def test_rows_are_what_was_decided(recorder: Recorder, folder: Path) -> None:
+    one, pinned = owned(2**64 - 1), owned(7, 0)
+    recorder.decided(one, 0, Commit(one.uid, 1, 3, [110]), 5.25)
+    recorder.decided(pinned, 0, Commit(7, 1, 3, [110]), 5.5)
+    recorder.decided(one, 0, HandOver(one.uid, 1, 4, [], 1), 6.0)
+    recorder.decided(one, 1, HandOver(one.uid, 2, 4, [111, 112], 0), 7.0)
+    recorder.decided(one, 0, Commit(one.uid, 3, 6, [113]), 8.0)
+    recorder.decided(one, 0, Commit(one.uid, 3, 6, [113]), 9.0)
+    recorder.close()
+    _, rows = read(folder)
+    assert rows.dtype.itemsize == ROW.size
+    assert rows.tolist() == [
+        (2**64 - 1, 5.25, 0, 0, 1, 2, 3),
+        (7, 5.5, 0, 0, 1, 1, 3),
+        (2**64 - 1, 6.0, 0, 1, 0, 2, 1),
+        (2**64 - 1, 7.0, 1, 0, 2, 2, 4),
+        (2**64 - 1, 8.0, 0, 0, 1, 2, 2),
+        (2**64 - 1, 9.0, 0, 0, 1, 2, 1),
+    ]
+
+
+def test_a_request_that_ended_is_forgotten(recorder: Recorder) -> None:
+    recorder.decided(owned(), 0, Commit(1, 1, 3, [110]), 5.0)
+    recorder.ended(1)
+    recorder.ended(2)
+    assert not recorder._seen
+
+
+def test_the_header_says_whose_decisions_they_are_and_no_secret(
+    recorder: Recorder, folder: Path
+) -> None:
+    header, rows = read(folder)
+    assert (header["format"], header["members"], header["home"]) == (1, ["small", "large"], 0)
+    assert (header["algorithm"], header["router_threshold"]) == ("random", 0.4)
+    assert header["thresholds"] == ["auto", "auto"]
+    assert len(rows) == 0
+    assert "sesame" not in json.dumps(header)
+
+
+def test_every_decision_of_a_deployment_is_recorded(config: Config, folder: Path) -> None:
+    """Against the answers: who wrote each token."""
+    deployment = Deployment((1, 3), seed=3)
+    recorders = []
+    for member in deployment.members:
+        recorders.append(Recorder(config, folder / str(member.member), member.member))
+        member.home._recorder = recorders[-1]
+    for uid in range(12):
+        path = Route("random", (0, 1), uid % 2, 0.4, {}, seed=7, token_models=True)
+        deployment.submit(uid, [101, 104 + uid], path, Sampling(30, top_k=1, ignore_eos=True))
+    deployment.run()
+    for recorder in recorders:
+        recorder.close()
+        assert not recorder._seen
+    for uid in range(12):
+        _, rows = read(folder / str(uid % 2))
+        mine = rows[rows["uid"] == uid]
+        answer = deployment.answers[str(uid)]
+        assert [int(row["member"]) for row in mine for _ in range(row["kept"])] == answer.models
+        assert (mine["to"][:-1] == mine["member"][1:]).all()
+        assert sum(mine["member"] != mine["to"]) - (mine["member"][-1] != mine["to"][-1]) == (
+            answer.hand_overs
+        )
+        assert (numpy.diff(mine["time"]) >= 0).all()
+        for member in (0, 1):
+            # Each member was fed the prompt and every token once, up to its last step.
+            fed = mine["fed"][mine["member"] == member].sum()
+            position = 2 + mine["kept"].cumsum() - mine["kept"]
+            assert fed >= position[mine["member"] == member].max()
+
+
+class FullDisk:
+    """`os.pwrite` that has room for so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._plain = os.pwrite
+
+    def __call__(self, file: int, data: memoryview, offset: int) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = self._plain(file, data[: self.room], offset)
+        self.room -= written
+        return written
+
+
+def test_a_full_disk_costs_rows_and_nothing_else(
+    config: Config,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = FullDisk(2 * ROW.size + 5)
+    monkeypatch.setattr(recording.os, "pwrite", disk)
+    monkeypatch.setattr(recording, "WRITE_EVERY_S", 1000.0)
+    recorder = Recorder(config, folder, 0)
+    for start in (3, 4, 5, 6):
+        recorder.decided(owned(), 0, Commit(1, 1, start, [110]), float(start))
+    recorder._write()
+    assert recorder.lost == 2
+    disk.room = 1000
+    recorder.decided(owned(), 0, Commit(1, 1, 7, [110]), 7.0)
+    recorder.close()
+    _, rows = read(folder)
+    assert rows["time"].tolist() == [3.0, 4.0, 7.0], "the half row is written over"
+    assert caplog.text.count("No space left on device") == 1
+    assert "2 routing decisions are missing" in caplog.text
+
+
+def test_a_disk_that_is_too_slow_costs_rows(
+    config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recording, "MAX_QUEUED", 3)
+    monkeypatch.setattr(recording, "WRITE_EVERY_S", 1000.0)
+    recorder = Recorder(config, folder, 0)
+    for start in range(3, 8):
+        recorder.decided(owned(), 0, Commit(1, 1, start, [110]), float(start))
+    with caplog.at_level(logging.WARNING):
+        recorder.close()
+    assert recorder.lost == 2
+    assert read(folder)[1]["time"].tolist() == [3.0, 4.0, 5.0]
+
+
+def test_a_folder_that_cannot_be_written_is_a_problem_of_the_configuration(
+    config: Config, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"record_decisions: cannot write to .*/file/in: Not a"):
+        Recorder(config, tmp_path / "file" / "in", 0)

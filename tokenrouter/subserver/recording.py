@@ -1,0 +1,160 @@
+"""A log of every routing decision of the requests that a home owns, for replays.
+
+Called by `home.py` when the configuration names a folder (``record_decisions``). A thread
+writes: a full disk or a slow one costs rows, which are counted and logged, and nothing else.
+
+Each start of a member adds two files, ``START-MEMBER-PID.json`` and ``START-MEMBER-PID.rows``.
+The rows are of one size, without a header, in the order in which the home carried them out;
+``numpy.fromfile(rows, dtype)`` reads them, where dtype is ``[tuple(field) for field in
+header["fields"]]``, little-endian and packed:
+
+    uid      u8  the request; never used twice
+    time     f8  seconds, on the monotonic clock of the host
+    member   u2  that has stepped, as an index of ``members``
+    to       u2  the member that goes on
+    kept     u2  tokens of the step that were committed
+    visits   u2  members that the request may visit (all of them: it waits for thresholds)
+    fed      u4  tokens that were new to the member at this step: those since its last one, or,
+                 at the first, the prompt as well (the prefix cache may have had some of them)
+
+The step at which a request ended is its last row. The header holds ``format`` (1), ``fields``,
+``rows`` (the file), ``members`` (names), ``home`` (index), ``unix_time`` and ``time`` (of the
+start, on either clock), ``algorithm``, ``router_threshold`` and ``algorithm_args`` (those of
+requests that give none) and ``thresholds`` (of the configuration).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import struct
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+from tokenrouter.config import Config
+from tokenrouter.errors import ConfigError
+from tokenrouter.ipc.messages import Commit, HandOver
+from tokenrouter.processes.signals import start_without_signals
+from tokenrouter.subserver.owned import Owned
+
+FORMAT = 1
+FIELDS = (
+    ("uid", "<u8"),
+    ("time", "<f8"),
+    ("member", "<u2"),
+    ("to", "<u2"),
+    ("kept", "<u2"),
+    ("visits", "<u2"),
+    ("fed", "<u4"),
+)
+ROW = struct.Struct("<QdHHHHI")
+MAX_QUEUED = 100_000
+"""Rows that may wait to be written; more are lost until some are."""
+WRITE_EVERY_S = 0.2
+LAST_WRITE_S = 1.0
+"""How long the end of the process waits for the last rows."""
+
+logger = logging.getLogger(__name__)
+
+
+class Recorder:
+    """Writes the decisions of member ``home``'s requests to the folder of ``config``.
+
+    Raises:
+        ConfigError: no file can be made there.
+    """
+
+    def __init__(self, config: Config, folder: Path, home: int) -> None:
+        self._queue: deque[bytes] = deque()
+        self._seen: dict[int, dict[int, int]] = {}
+        self._refused = self._unwritten = 0
+        self._file = _create(config, folder, home)
+        self._size = 0
+        self._failing = False
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._write_all, name="decisions", daemon=True)
+        start_without_signals(self._thread)
+
+    @property
+    def lost(self) -> int:
+        """Decisions that are in no file."""
+        return self._refused + self._unwritten
+
+    def decided(self, owned: Owned, member: int, message: Commit | HandOver, now: float) -> None:
+        """What ``member`` decided after a step, at ``now``."""
+        if len(self._queue) >= MAX_QUEUED:
+            self._refused += 1
+            return
+        seen = self._seen.setdefault(owned.uid, {})
+        # Whoever knows all has the last token fed again.
+        fed = max(message.start - seen.get(member, 0), 1)
+        seen[member] = message.start
+        to = message.to if isinstance(message, HandOver) else member
+        kept, visits = len(message.tokens), len(owned.route.members)
+        self._queue.append(ROW.pack(owned.uid, now, member, to, kept, visits, fed))
+
+    def ended(self, uid: int) -> None:
+        """Nothing more will come of a request."""
+        self._seen.pop(uid, None)
+
+    def close(self) -> None:
+        """Write what is queued, unless that takes too long."""
+        self._closing.set()
+        self._thread.join(LAST_WRITE_S)
+        if lost := self.lost + len(self._queue):
+            logger.warning("%d routing decisions are missing from the recording", lost)
+
+    def _write_all(self) -> None:
+        while not self._closing.wait(WRITE_EVERY_S):
+            self._write()
+        self._write()
+        os.close(self._file)
+
+    def _write(self) -> None:
+        rows = [self._queue.popleft() for _ in range(len(self._queue))]
+        data = memoryview(b"".join(rows))
+        written = 0
+        try:
+            while written < len(data):
+                written += os.pwrite(self._file, data[written:], self._size + written)
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                logger.error("routing decisions are not recorded, and lost: %s", error)
+            self._failing = True
+        # A row cut short is written over.
+        whole = written // ROW.size
+        self._size += whole * ROW.size
+        self._unwritten += len(rows) - whole
+
+
+def _create(config: Config, folder: Path, home: int) -> int:
+    """Write the header; returns a descriptor of the file for rows."""
+    started = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    stem = f"{started}-{home}-{os.getpid()}"
+    header = {
+        "format": FORMAT,
+        "fields": FIELDS,
+        "rows": f"{stem}.rows",
+        "members": config.names,
+        "home": home,
+        "unix_time": time.time(),
+        "time": time.monotonic(),
+        "algorithm": config.algorithm,
+        "router_threshold": config.router_threshold,
+        "algorithm_args": config.algorithm_args,
+        "thresholds": [model.threshold for model in config.models],
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = os.open(folder / f"{stem}.rows", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        text = json.dumps(header, indent=1, default=str)
+        (folder / f"{stem}.json").write_text(text + "\n")
+    except OSError as error:
+        raise ConfigError(
+            f"record_decisions: cannot write to {folder}: {error.strerror}; choose another folder"
+        ) from error
+    return file
