@@ -109,6 +109,7 @@ def test_time_is_shared_out_among_queues_and_batches() -> None:
     assert computed + sum(found.mean_queue) == pytest.approx(6, rel=1e-9)
 
 
-def test_too_many_states_are_refused() -> None:
-    with pytest.raises(TooManyStatesError, match="more than 100 states; simulate them"):
-        predict(r2r(), 4, (1, 1), max_states=100)
+@pytest.mark.parametrize("most", [1, 100])
+def test_too_many_states_are_refused(most: int) -> None:
+    with pytest.raises(TooManyStatesError, match=f"more than {most} states; simulate them"):
+        predict(r2r(), 4, (1, 1), max_states=most)

@@ -9,13 +9,14 @@ do not settle, as they need not in a periodic chain, a sparse direct solution ta
 
 from __future__ import annotations
 
-import numba
 import numpy
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
-from tokenrouter.throughput_model.chain import Chain, Ints
+from tokenrouter.throughput_model.chain import Chain
+from tokenrouter.throughput_model.compiled import compiled
+from tokenrouter.throughput_model.outcomes import Ints
 from tokenrouter.throughput_model.parameters import Floats
 
 Indices = NDArray[numpy.int64]
@@ -58,7 +59,7 @@ def law(chain: Chain, members: Indices, tokens: Floats) -> Floats:
     return result
 
 
-@numba.njit(cache=True)
+@compiled
 def _order(first: Indices, targets: Ints, start: int, size: int) -> Indices:
     """States reached from one, in reverse postorder of a depth-first search."""
     order = numpy.empty(size, numpy.int64)
@@ -83,7 +84,7 @@ def _order(first: Indices, targets: Ints, start: int, size: int) -> Indices:
     return order[done:]
 
 
-@numba.njit(cache=True)
+@compiled
 def _incoming(
     first: Indices, targets: Ints, odds: Floats, order: Indices
 ) -> tuple[Ints, Floats, Indices, Floats]:
@@ -118,7 +119,7 @@ def _incoming(
     return sources, weights, begin, stays
 
 
-@numba.njit(cache=True)
+@compiled
 def _sweep(
     sources: Ints,
     odds: Floats,
