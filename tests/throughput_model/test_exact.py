@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tokenrouter.throughput_model import systems
 from tokenrouter.throughput_model.exact import TooManyStatesError, predict
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 
@@ -21,7 +22,7 @@ def r2r(
     tick_ms: float | None = 0.1,
 ) -> System:
     models = Model("small", small or Latency(6.0)), Model("large", large or Latency(27.9))
-    return System(models, [[1 - p, p], [1, 0]], [[1, 0], [1, 1]], tick_ms)
+    return systems.r2r(models, p, tick_ms)
 
 
 @pytest.mark.parametrize(
