@@ -44,8 +44,8 @@ class Latency:
             raise ConfigError(f"latency_ms: batch sizes start at 1, got {sorted(self.table)}")
         if self.table and (self.base or self.per_request):
             raise ConfigError("latency_ms: give a table, or base and per_request, not both")
-        if not self.at(1, 1.0) > 0:
-            raise ConfigError("latency_ms: a step must take more than 0 ms")
+        if not all(self.at(size, size) > 0 for size in (1, *self.table)):
+            raise ConfigError("latency_ms: a step must take more than 0 ms, at every batch size")
 
     def at(self, batch: int, tokens: float) -> float:
         """Milliseconds of a step of ``batch`` requests that feeds ``tokens`` tokens."""
@@ -152,10 +152,11 @@ class System:
     def latencies(self, model: int, concurrency: int) -> Floats:
         """(B,): milliseconds of a step of 1, 2, ..., B = `limit` requests on a model.
 
-        A request feeds each model every committed token once: 1 / V_m of them a visit.
+        A request feeds each model every committed token once, 1 / V_m of them a visit; and at
+        least one a visit, as where a model drafts tokens that others commit.
         """
         latency = self.models[model].latency
-        tokens = 1.0 / max(float(self.visits_per_token[model]), 1e-12) if latency.per_token else 0.0
+        tokens = max(1.0, 1.0 / float(self.visits_per_token[model])) if latency.per_token else 0.0
         sizes = range(1, self.limit(model, concurrency) + 1)
         return numpy.array([latency.at(size, size * tokens) for size in sizes])
 
