@@ -19,7 +19,7 @@ def writing(uid: int, back: int = 0, **options: object) -> Visit:
 
 
 def test_a_step_lasts_until_the_next_could_begin():
-    meter = Meter(100.0, {})
+    meter = Meter(0, 2, 100.0, {})
     for now, work in (
         (101.0, [(writing(1), 1)]),
         (101.5, [(writing(1, 2), 3), (writing(2), 1)]),
@@ -40,7 +40,7 @@ def test_a_step_lasts_until_the_next_could_begin():
 
 
 def test_steps_that_feed_prompts_are_kept_apart():
-    meter = Meter(0.0, {})
+    meter = Meter(0, 2, 0.0, {})
     for visit, n in (
         (make_visit(1, 4, 0), 4),
         (make_visit(1, 40, 10, prompt=40), 12),
@@ -64,7 +64,7 @@ def test_steps_that_feed_prompts_are_kept_apart():
 
 
 def test_a_step_that_was_followed_by_something_else_is_left_out():
-    meter = Meter(0.0, {})
+    meter = Meter(0, 2, 0.0, {})
     meter.launched([(writing(1), 1)])
     meter.interrupted()
     meter.launching(60.0)
@@ -72,30 +72,30 @@ def test_a_step_that_was_followed_by_something_else_is_left_out():
 
 
 def test_decisions_of_requests_that_visit_everyone():
-    meter = Meter(0.0, {})
+    meter = Meter(0, 2, 0.0, {})
     one, two, pinned = writing(1), writing(2), writing(3, counted=False)
     for visit, keep, to in (
         (one, 1, 0), (two, 1, 0), (one, 0, 1), (two, 1, 0), (one, 1, 0), (pinned, 1, 0),
         (two, 2, 1), (pinned, 0, 1), (one, 0, 1),
     ):  # fmt: skip
-        meter.decided(visit, keep, to, leaves=to == 1)
+        meter.decided(visit, keep, to)
     found = meter.snapshot(0.0)
     assert found.hops == {0: (4, 4), 1: (3, 2)}
     assert found.runs == {2: 2, 3: 1}
 
 
 def test_the_longest_runs_are_counted_as_one_length():
-    meter = Meter(0.0, {})
+    meter = Meter(0, 2, 0.0, {})
     for steps in (LONGEST_RUN + 7, LONGEST_RUN):
         visit = writing(steps)
         for _ in range(steps - 1):
-            meter.decided(visit, 1, 0, leaves=False)
-        meter.decided(visit, 1, 1, leaves=True)
+            meter.decided(visit, 1, 0)
+        meter.decided(visit, 1, 1)
     assert meter.snapshot(0.0).runs == {LONGEST_RUN: 2}
 
 
 def test_live_requests_over_time():
-    meter = Meter(10.0, {})
+    meter = Meter(0, 2, 10.0, {})
     for now, live in ((12.0, 3), (13.0, 5), (13.5, 0)):
         meter.launching(now)
         meter.live = live
@@ -106,7 +106,7 @@ def test_live_requests_over_time():
 
 def test_what_was_measured_before_it_served_is_handed_on():
     profile = {1: StepSums(3, 0.3, 0.03, 3, 3, 0.3)}
-    assert Meter(0.0, profile).snapshot(1.0).profile == profile
+    assert Meter(0, 2, 0.0, profile).snapshot(1.0).profile == profile
 
 
 @pytest.mark.parametrize("thresholds", [(1, 1), (1, 4)])

@@ -27,7 +27,7 @@ class Visit:
     ``blocked``: it has control, but there was no memory when it last asked, after
     ``starved_at`` departures (`memory.py`). ``follows``: it lets an older visit compute the
     prompt that they share; ``unshared``: its own is not computed yet, for others to find.
-    ``run``: steps here since control last came. ``handle`` belongs to the engine;
+    ``run``: steps here since control last came, if it is counted. ``handle`` belongs to the engine;
     ``scheduler`` and ``request`` are the algorithm and what it sees.
 
     ``cuts``: each position from which tokens were replaced, in order, so that whoever

@@ -96,7 +96,7 @@ class Subserver:
         self.memory = Memory(engine, self.visits)
         self.home = Home(member, roster, self._post, self._cached, decode, eager, clock, recorder)
         self.stats = Stats(clock())
-        self.meter = Meter(clock(), profile)
+        self.meter = Meter(member, len(names), clock(), profile)
         self.thresholds = Thresholds(member, rules.thresholds)
         self.blocking = Blocking(
             engine, self.visits, self.memory, self._tell_home, links.wake, self._close, clock
@@ -183,12 +183,12 @@ class Subserver:
             return
         uid, home, keep, to = visit.uid, visit.home, decision.keep, decision.to
         kept = list(step.tokens[:keep])
-        stays = to == self.member
         self.stats.written_tokens += keep
-        self.meter.decided(visit, keep, to, leaves=not stays)
+        self.meter.decided(visit, keep, to)
         start = len(visit.tokens)
         # Its home ends a full request; meanwhile it must not run ahead past its memory.
         full = start + keep - visit.prompt_length >= visit.sampling.max_new_tokens
+        stays = to == self.member
         self._events.append((home, Stepped(uid, kept, stays and not full)))
         message: Commit | HandOver
         written = None if logprobs is None else logprobs[:keep]

@@ -8,6 +8,7 @@ loop's clock, in seconds. Cost: a microsecond or two a step and 0.3 a request.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tokenrouter.ipc.messages import Measurements, StepSums
@@ -48,20 +49,23 @@ class Sums:
 
 
 class Meter:
-    """Steps, decisions and live requests of one member since it started, at ``now``.
+    """Steps, decisions and live requests of member ``me`` since it started, at ``now``.
 
     Args:
+        members: how many there are.
         profile: steps that were measured before it served, by batch size.
     """
 
-    def __init__(self, now: float, profile: Mapping[int, StepSums]) -> None:
+    def __init__(self, me: int, members: int, now: float, profile: Mapping[int, StepSums]) -> None:
         self.live = 0
         """Live requests (A of the clamp rule) since `launching` was last called."""
         self._profile = dict(profile)
         self._steps: dict[int, Sums] = {}
         self._prefill = Sums()
-        self._hops: dict[int, list[int]] = {}
-        self._runs: dict[int, int] = {}
+        self._me = me
+        self._hops = [0] * members
+        self._kept = [0] * members
+        self._runs: Counter[int] = Counter()
         self._live_seconds = 0.0
         self._looked = now
         self._open: tuple[Sums, float, int] | None = None
@@ -95,20 +99,17 @@ class Meter:
         """The loop was kept from its next step: the time of the last one is not known."""
         self._open = None
 
-    def decided(self, visit: Visit, keep: int, to: int, leaves: bool) -> None:
+    def decided(self, visit: Visit, keep: int, to: int) -> None:
         """After a step of ``visit``, ``keep`` tokens were kept, and member ``to`` goes on."""
-        visit.run += 1
         if visit.counted:
-            hop = self._hops.get(to)
-            if hop is None:
-                hop = self._hops[to] = [0, 0]
-            hop[0] += 1
-            hop[1] += keep
-            if leaves:
-                run = min(visit.run, LONGEST_RUN)
-                self._runs[run] = self._runs.get(run, 0) + 1
-        if leaves:
-            visit.run = 0
+            self._hops[to] += 1
+            self._kept[to] += keep
+            run = visit.run + 1
+            if to == self._me:
+                visit.run = run
+            else:
+                visit.run = 0
+                self._runs[run if run < LONGEST_RUN else LONGEST_RUN] += 1
 
     def snapshot(self, now: float) -> Measurements:
         """The sums at ``now``."""
@@ -117,7 +118,7 @@ class Meter:
             steps={size: sums.snapshot() for size, sums in self._steps.items()},
             prefill=self._prefill.snapshot(),
             profile=self._profile,
-            hops={to: (count, kept) for to, (count, kept) in self._hops.items()},
+            hops={to: (count, self._kept[to]) for to, count in enumerate(self._hops) if count},
             runs=dict(self._runs),
             live_seconds=self._live_seconds + self.live * (now - self._looked),
         )
