@@ -23,7 +23,10 @@ SPEC = ChildSpec("large#1", "tests.subserver.follower_program:follow", 1, (), 1)
 
 def config() -> Config:
     """Two members; what they compute with does not matter."""
-    models = [{"name": name, "engine": "timed", "step_ms": 1} for name in ("small", "large")]
+    models = [
+        {"name": name, "engine": "timed", "step_ms": 1, "threshold": 1}
+        for name in ("small", "large")
+    ]
     return Config.model_validate({"models": models})
 
 

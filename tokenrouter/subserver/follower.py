@@ -7,6 +7,7 @@ repeats its engine's calls.
 from __future__ import annotations
 
 import gc
+import math
 import os
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink, Ready
 from tokenrouter.ipc.waiting import Waiter
 from tokenrouter.subserver.member import load_rank
+from tokenrouter.subserver.profile import profile
 from tokenrouter.subserver.ranks import Mirror
 
 
@@ -30,7 +32,10 @@ def run_follower(
     context.socket(zmq.PULL).close()
     if cores:
         os.sched_setaffinity(0, cores)
-    mirror = Mirror(load_rank(config, ports, index, cores, rank))
+    engine = load_rank(config, ports, index, cores, rank)
+    if config.planned:
+        profile(engine, config.models[index].max_batch, engine.replay, math.inf)  # as rank 0 does
+    mirror = Mirror(engine)
     link.send(Ready())
     generation = link.roster().generations[index]
     inbox = Inbox(context, ports.rank(index, rank), {index: generation}, generation)

@@ -5,16 +5,19 @@ Used by `process.py`. SGLang is imported only where a member needs it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenrouter.config import Config, ModelConfig
 from tokenrouter.configuration.model import TIMED_CONTEXT_LENGTH, TIMED_POOL_TOKENS
+from tokenrouter.ipc.messages import StepSums
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import MemberReady
 from tokenrouter.subserver.engine import Engine
 from tokenrouter.subserver.finish import Decode
+from tokenrouter.subserver.profile import BUDGET_S, profile, profile_of_law
 from tokenrouter.subserver.ranks import RankedEngine
 from tokenrouter.subserver.timed import TimedEngine, step_law
 
@@ -28,12 +31,14 @@ TIMED_VISITS = 4096
 class Member:
     """One loaded model. ``decode`` gives the text of ids, special tokens included.
 
-    ``ranked``: the engine again, if it is rank 0 of several.
+    ``profile``: how long steps take, if the planner will ask. ``ranked``: the engine again,
+    if it is rank 0 of several.
     """
 
     engine: Engine
     decode: Decode
     ready: MemberReady
+    profile: Mapping[int, StepSums]
     ranked: RankedEngine | None = None
 
 
@@ -78,8 +83,13 @@ def _sglang(config: Config, ports: Ports, index: int, cores: Sequence[int]) -> M
         eos_ids=engine.eos_ids,
         tokenizer=engine.tokenizer_fingerprint,
     )
-    ranked = engine if config.models[index].tp_size > 1 else None
-    return Member(engine, engine.decode, ready, ranked)
+    model = config.models[index]
+    alone = model.tp_size == 1
+    measured: Mapping[int, StepSums] = {}
+    if config.planned:
+        budget_s = BUDGET_S if alone else math.inf
+        measured = profile(engine, model.max_batch, lambda work: engine.step(work, ()), budget_s)
+    return Member(engine, engine.decode, ready, measured, None if alone else engine)
 
 
 def _timed(config: Config, model: ModelConfig, index: int) -> Member:
@@ -89,8 +99,9 @@ def _timed(config: Config, model: ModelConfig, index: int) -> Member:
     tokenizer = load_tokenizer(front_end_args(config))
     step_ms = model.step_ms
     pool_tokens = model.max_total_tokens or TIMED_POOL_TOKENS
+    law = step_law(step_ms if step_ms is not None else 0.0)
     engine = TimedEngine(
-        step_law(step_ms if step_ms is not None else 0.0),
+        law,
         printable_ids(tokenizer),
         pool_tokens,
         TIMED_VISITS,
@@ -105,4 +116,5 @@ def _timed(config: Config, model: ModelConfig, index: int) -> Member:
         eos_ids=() if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,),
         tokenizer=fingerprint(tokenizer),
     )
-    return Member(engine, tokenizer.decode, ready)
+    measured = profile_of_law(law, model.max_batch) if config.planned else {}
+    return Member(engine, tokenizer.decode, ready, measured)

@@ -53,6 +53,7 @@ def run_member(
         _rules(config, index),
         member.decode,
         eager=config.prefill == "eager",
+        profile=member.profile,
         recorder=recorder,
     )
     gc.collect()
