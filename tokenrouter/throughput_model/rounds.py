@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,10 @@ class Effort:
     climbers: int
     random: int
     rounds: tuple[tuple[int, int], ...]
+
+
+THOROUGH = Effort(500, 8, 100, ((0, 4000), (48, 16_000), (12, 100_000)))
+QUICK = Effort(200, 3, 24, ((0, 2500), (16, 10_000), (5, 40_000)))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -84,13 +89,17 @@ def finalists(
     return found
 
 
+def noise(one: Prediction, other: Prediction) -> float:
+    """Tokens a second that two predictions may differ by chance: three standard errors."""
+    return 3 * math.hypot(one.stderr, other.stderr)
+
+
 def prefer_low(found: Sequence[Prediction], low: Thresholds, margin: float) -> Prediction:
     """The best of predictions; ``low`` unless its gain over that is more than chance.
 
-    It must be more than ``margin`` (a share of ``low``'s) and than two standard errors.
+    It must also be more than ``margin``, a share of what ``low`` gives.
     """
     best = max(found, key=lambda each: each.tokens_per_s)
     lowest = next(each for each in found if each.thresholds == low)
-    noise = 2 * float(numpy.hypot(best.stderr, lowest.stderr))
     gain = best.tokens_per_s - lowest.tokens_per_s
-    return best if gain > max(noise, margin * lowest.tokens_per_s) else lowest
+    return best if gain > max(noise(best, lowest), margin * lowest.tokens_per_s) else lowest

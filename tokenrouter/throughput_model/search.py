@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from tokenrouter.throughput_model import exact
 from tokenrouter.throughput_model.parameters import Prediction, System, Thresholds
-from tokenrouter.throughput_model.rounds import Draws, Effort, finalists, prefer_low
+from tokenrouter.throughput_model.rounds import THOROUGH, Draws, finalists, prefer_low
 from tokenrouter.throughput_model.space import Space, space
+from tokenrouter.throughput_model.tables import table
 
-__all__ = ["Found", "best", "feasible"]
-THOROUGH = Effort(500, 8, 100, ((0, 4000), (48, 16_000), (12, 100_000)))
+__all__ = ["Found", "best", "feasible", "table"]
 WHOLE = 60
 """Feasible vectors up to which a search is exact, if their chains are small."""
 WHOLE_STATES = 1500
@@ -53,7 +53,7 @@ def best(
     Args:
         fixed: thresholds of some models, by index, that are not to change.
         margin: gain over thresholds of one that a vector must have to be chosen instead, as
-            a share; it must always be more than two standard errors.
+            a share; it must always be more than three standard errors.
 
     Raises:
         ConfigError: the fixed thresholds are illegal, or a tick does not divide a latency.

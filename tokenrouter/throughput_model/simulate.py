@@ -75,7 +75,7 @@ class Simulation:
 
     def run(self, thresholds: Sequence[Thresholds], events: int) -> Samples:
         """Feasible vectors, each for at least ``events`` completions after a tenth as warm-up."""
-        vectors = numpy.array(thresholds, dtype=numpy.int64)
+        vectors = numpy.array(thresholds, numpy.int64).reshape(-1, self.limits.size)
         rows, models = vectors.shape
         shapes = (BATCHES, BATCHES, models, models, models, models)
         counted = tuple(numpy.zeros((rows, each)) for each in shapes)
