@@ -5,6 +5,8 @@ import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
+from tokenrouter.throughput_model.decisions import from_runs
+from tokenrouter.throughput_model.events import simulate
 from tokenrouter.throughput_model.exact import predict
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 from tokenrouter.throughput_model.systems import (
@@ -66,6 +68,19 @@ def test_speculative_decoding_checks_a_draft_with_one_step() -> None:
     lone = predict(system, 1, (1, 1))
     assert lone.tokens_per_s == pytest.approx(1e3 * accepted / (4 * 1.0 + 3.0))
     assert speculative_runs(4) == [{4: 1}, {1: 1}]
+
+
+@pytest.mark.parametrize(("draft_length", "too_few"), [(1, 0.0), (2, 0.3), (5, 0.2)])
+def test_drafts_of_fixed_length_are_faster_than_the_chain_says(
+    draft_length: int, too_few: float
+) -> None:
+    """By as much as the docstring warns: requests that draft equally long stay together."""
+    models = Model("draft", Latency(6.0)), Model("target", Latency(27.9))
+    system = speculative(models, 0.8, draft_length, 0.1)
+    tapes = from_runs(system, speculative_runs(draft_length), requests=4, steps=3000, seed=0)
+    fixed = simulate(system, (1, 1), tapes, duration_ms=60_000).tokens_per_s
+    said = predict(system, 4, (1, 1)).tokens_per_s
+    assert said == pytest.approx((1 - too_few) * fixed, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def speculative(
 
     **The routing is an approximation.** It ends a draft after each step with probability
     1 / draft_length, so that lengths are geometric instead of fixed, and a chain or simulation
-    of it predicts 15 to 29 % too few tokens/s (drafts of fixed length spread requests evenly).
+    of it predicts 15 to 30 % too few tokens/s (requests that draft equally long stay together).
     Exact only for a length of 1. To predict, replay drafts of fixed length:
     ``decisions.from_runs(system, speculative_runs(draft_length), ...)`` through `events.py`.
     """
