@@ -121,7 +121,7 @@ def _ages(counts: Sequence[int]) -> tuple[NDArray[numpy.int64], Floats]:
 
 
 def from_runs(
-    system: System, runs: Sequence[Mapping[int, int]], requests: int, steps: int, seed: int
+    system: System, runs: Sequence[Mapping[int, float]], requests: int, steps: int, seed: int
 ) -> Tapes:
     """Decisions whose spacing is not geometric.
 
