@@ -108,4 +108,4 @@ def test_what_readers_are_told() -> None:
 def test_waits_that_are_cut_short_are_told() -> None:
     rare = parameters(system=pair(0.02), thresholds=((1, 4),))
     [note] = notes(rare, plan(rare, quiet))
-    assert note.startswith("some wait for ten of the longest steps and then launch anyway (1,4 at")
+    assert note.startswith("with 1,4 at 4 some wait for ten of the longest steps and then launch")

@@ -81,14 +81,13 @@ def notes(parameters: Parameters, outlooks: Sequence[Outlook]) -> list[str]:
     if parameters.classes:
         found.append(f"{len(parameters.classes)} classes: all is simulated, request by request")
     hurried = [
-        f"{','.join(map(str, row.thresholds))} at {outlook.concurrency}"
+        f"{','.join(map(str, outlook.best.thresholds))} at {outlook.concurrency}"
         for outlook in outlooks
-        for row in outlook.rows
-        if row.tail.expired > RARE * row.tokens_per_s
+        if outlook.best.tail.expired > RARE * outlook.best.tokens_per_s
     ]
     if hurried and parameters.max_wait_ms is None:
         found.append(
-            f"some wait for ten of the longest steps and then launch anyway ({hurried[0]}, for "
-            "one): gaps and waits know that, tokens/s do not; give a --max-wait-ms to simulate it"
+            f"with {', '.join(hurried)} some wait for ten of the longest steps and then launch "
+            "anyway: gaps and waits know that, tokens/s do not; simulate it with --max-wait-ms"
         )
     return found

@@ -82,7 +82,7 @@ def show(
     cases: Sequence[Case],
 ) -> None:
     """Print a table for each concurrency, then what it costs if the file is wrong, then notes."""
-    to = Console(highlight=False)
+    to = Console(highlight=False, markup=False)
     if not to.is_terminal:
         to.width = FILE_WIDTH
     names = ", ".join(model.name for model in parameters.system.models)
