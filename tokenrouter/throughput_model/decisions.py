@@ -1,65 +1,24 @@
 """Decisions of requests, step by step, as `events.py` replays them.
 
 Drawn from a `System` (`draw`), from several (`bursty`, `classes`), or from the lengths of runs that
-a deployment measured (`from_runs`). Whatever thresholds are tried on them, a request decides the
-same: predictions differ by the thresholds alone.
+a deployment measured (`from_runs`); or recorded by a server (`load`). Whatever thresholds are tried
+on them, a request decides the same: predictions differ by the thresholds alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy
 from numpy.typing import NDArray
 
 from tokenrouter.errors import ConfigError
+from tokenrouter.throughput_model.decision_tapes import Commits, Models, Tapes
 from tokenrouter.throughput_model.parameters import Floats, System
+from tokenrouter.throughput_model.recorded import load
 from tokenrouter.throughput_model.walks import cumulative, hazard, walk, walk_runs
 
-Models = NDArray[numpy.int8]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Tapes:
-    """What each of N requests does, as a loop that can be repeated.
-
-    ``first``: (N,) the model of its first step. ``following``: (N, L) where it goes after each
-    step; its last entry is ``first``. ``committed``: (N, L) tokens of each step (an expectation:
-    fractions are fine). ``lengths``: (N,) steps of each tape; what is beyond them is ignored.
-    """
-
-    first: Models
-    following: Models
-    committed: NDArray[numpy.float32]
-    lengths: NDArray[numpy.int64]
-
-    def __post_init__(self) -> None:
-        count, steps = self.following.shape
-        if self.committed.shape != (count, steps):
-            raise ConfigError(
-                f"tapes: {self.following.shape} steps, {self.committed.shape} commits"
-            )
-        if self.first.shape != (count,) or self.lengths.shape != (count,) or not count:
-            raise ConfigError("tapes: each request must have a first model and a length")
-        if self.lengths.min() < 1 or self.lengths.max() > steps:
-            raise ConfigError(f"tapes: lengths must be from 1 to {steps}")
-        if min(self.first.min(), self.following.min()) < 0:
-            raise ConfigError("tapes: models are numbered from 0")
-        if not (numpy.isfinite(self.committed).all() and (self.committed >= 0).all()):
-            raise ConfigError("tapes: committed tokens must be finite and not negative")
-        if (self.following[numpy.arange(count), self.lengths - 1] != self.first).any():
-            raise ConfigError("tapes: the last step of each must lead to its first model")
-
-    @property
-    def requests(self) -> int:
-        """N, their number."""
-        return len(self.first)
-
-    @property
-    def models(self) -> int:
-        """One more than the highest model that a step leads to."""
-        return int(max(self.first.max(), self.following.max())) + 1
+__all__ = ["Tapes", "bursty", "class_of", "classes", "draw", "from_runs", "load"]
 
 
 def draw(system: System, requests: int, steps: int, seed: int) -> Tapes:
@@ -121,7 +80,7 @@ def _ages(counts: Sequence[int]) -> tuple[NDArray[numpy.int64], Floats]:
 
 
 def from_runs(
-    system: System, runs: Sequence[Mapping[int, float]], requests: int, steps: int, seed: int
+    system: System, runs: Sequence[Mapping[int, int]], requests: int, steps: int, seed: int
 ) -> Tapes:
     """Decisions whose spacing is not geometric.
 
@@ -163,15 +122,13 @@ def _draw(systems: Sequence[System], requests: int, steps: int, seed: int, flip:
     return _tapes(following, kept, lengths)
 
 
-def _blank(requests: int, steps: int) -> tuple[Models, NDArray[numpy.float32]]:
+def _blank(requests: int, steps: int) -> tuple[Models, Commits]:
     if requests < 1 or steps < 1:
         raise ConfigError(f"tapes: {requests} requests of {steps} steps; both must be from 1 on")
     return numpy.zeros((requests, steps), numpy.int8), numpy.zeros((requests, steps), numpy.float32)
 
 
-def _tapes(
-    following: Models, committed: NDArray[numpy.float32], lengths: NDArray[numpy.int64]
-) -> Tapes:
+def _tapes(following: Models, committed: Commits, lengths: NDArray[numpy.int64]) -> Tapes:
     if not lengths.all():
         raise ConfigError(
             f"tapes: in {following.shape[1]} steps a request never came back to the first model; "

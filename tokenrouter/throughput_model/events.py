@@ -14,7 +14,8 @@ import numpy
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.throughput_model import replay
-from tokenrouter.throughput_model.decisions import Tapes, draw
+from tokenrouter.throughput_model.decision_tapes import Tapes
+from tokenrouter.throughput_model.decisions import draw
 from tokenrouter.throughput_model.event_state import (
     NEVER,
     Rules,

@@ -8,16 +8,16 @@ first.
 
 from __future__ import annotations
 
-import numba
 import numpy
 
+from tokenrouter.throughput_model.compiled import compiled
 from tokenrouter.throughput_model.event_state import BINS_PER_E, NEVER, Rules, State, Steps, Sums
 
 WHOLE = 1e-4
 """A token is whole when this little is missing: sums of expectations are rounded."""
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def run(rules: Rules, steps: Steps, state: State, sums: Sums) -> None:
     """From time 0, when all wait for their first models, to the end of the last window."""
     horizon = sums.begin + sums.width * len(sums.windows)
@@ -45,7 +45,7 @@ def run(rules: Rules, steps: Steps, state: State, sums: Sums) -> None:
                 sums.queued[model] += horizon - max(state.since[request], sums.begin)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _next(rules: Rules, state: State) -> int:
     """When something happens next."""
     soonest = NEVER
@@ -58,7 +58,7 @@ def _next(rules: Rules, state: State) -> int:
     return soonest
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _enqueue(state: State, request: int, model: int, now: int) -> None:
     state.waiting[model, request] = True
     state.since[request] = now
@@ -66,7 +66,7 @@ def _enqueue(state: State, request: int, model: int, now: int) -> None:
     state.longest[model] = min(state.longest[model], now)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _launch(rules: Rules, state: State, sums: Sums, model: int, now: int, expired: bool) -> None:
     """Start a batch of the oldest that wait for ``model``."""
     horizon = sums.begin + sums.width * len(sums.windows)
@@ -99,7 +99,7 @@ def _launch(rules: Rules, state: State, sums: Sums, model: int, now: int, expire
         sums.expired[model] += expired
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _complete(rules: Rules, steps: Steps, state: State, sums: Sums, model: int, now: int) -> None:
     """End a batch: each request commits and goes on."""
     window = (now - sums.begin) // sums.width
@@ -125,7 +125,7 @@ def _complete(rules: Rules, steps: Steps, state: State, sums: Sums, model: int, 
             state.ring[1] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _commit(sums: Sums, request: int, tokens: float, now: int) -> None:
     """Count tokens, and the time since the token before once one more is whole."""
     sums.carry[request] += tokens

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numba
 import numpy
 
 from tokenrouter.errors import ConfigError
+from tokenrouter.throughput_model.compiled import compiled
+from tokenrouter.throughput_model.decision_tapes import Commits, Models
 from tokenrouter.throughput_model.parameters import Floats
 
 
@@ -19,7 +20,7 @@ def cumulative(rows: Floats) -> Floats:
     return sums
 
 
-def hazard(lengths: Mapping[int, float], longest: int, leave: float) -> Floats:
+def hazard(lengths: Mapping[int, int], longest: int, leave: float) -> Floats:
     """(longest + 1,): the chance to leave after n steps in a row, given that one stayed so long."""
     counts = numpy.zeros(longest + 1)
     for length, count in lengths.items():
@@ -34,8 +35,15 @@ def hazard(lengths: Mapping[int, float], longest: int, leave: float) -> Floats:
     return hazard
 
 
-@numba.njit(cache=True, nogil=True)
-def walk(uniform, flip, cumulative, committed, following, kept):  # type: ignore[no-untyped-def]
+@compiled
+def walk(
+    uniform: Floats,
+    flip: float,
+    cumulative: Floats,
+    committed: Commits,
+    following: Models,
+    kept: Commits,
+) -> int:
     """One request's steps, from model 0; returns how many until it was last back there."""
     model, regime, length = 0, 0, 0
     for step in range(len(following)):
@@ -52,8 +60,15 @@ def walk(uniform, flip, cumulative, committed, following, kept):  # type: ignore
     return length
 
 
-@numba.njit(cache=True, nogil=True)
-def walk_runs(uniform, hazards, cumulative, committed, following, kept):  # type: ignore[no-untyped-def]
+@compiled
+def walk_runs(
+    uniform: Floats,
+    hazards: Floats,
+    cumulative: Floats,
+    committed: Commits,
+    following: Models,
+    kept: Commits,
+) -> int:
     """As `walk`, leaving a model by the length of the run there; ends after a whole run."""
     model, run, length = 0, 0, 0
     for step in range(len(following)):
