@@ -64,7 +64,7 @@ def _modelled(problem: Problem, system: System, models: Sequence[int]) -> Soluti
         [_within(each, models) for each in problem.table],
         margin=LEAST_GAIN,
     )
-    table = fitted([_spread(each, models, len(rules.names)) for each in found], rules)
+    table: Table = fitted([_spread(each, models, len(rules.names)) for each in found], rules)
     rows = [_within(row(each, live), models) for each in (table, rules.base, problem.table)]
     new, base, now = simulate.predict(system, live, rows)
     gain = new.tokens_per_s / base.tokens_per_s
@@ -89,7 +89,7 @@ def _replayed(
     points = scores.known
     if 0 < points[best] < (1.0 + LEAST_GAIN) * points[space.low] and points[space.low] > 0:
         best = space.low
-    table = fitted(fixed_table(_spread(best, models, len(rules.names))), rules)
+    table: Table = fitted(fixed_table(_spread(best, models, len(rules.names))), rules)
     if best == space.low:
         table = rules.base
     method = "model"
