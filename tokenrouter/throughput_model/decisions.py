@@ -86,7 +86,8 @@ def from_runs(
 
     ``runs[m]``: {n: how often, or how likely, a request left m after n steps in a row}; empty:
     geometric, by ``system.routing``. Which model follows a run is drawn from ``system.routing``
-    without staying; tokens are ``system.committed``. A draft of 5 and one step that checks it: [{5: 1}, {1: 1}].
+    without staying; tokens are ``system.committed``. A draft of 5 and one step that checks it:
+    [{5: 1}, {1: 1}].
 
     Raises:
         ConfigError: a run has no length, or ``steps`` are too few to come back to model 0.
