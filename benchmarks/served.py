@@ -91,13 +91,23 @@ class Server:
 
 
 @contextmanager
-def served(config: Mapping[str, Any], **environment: str) -> Iterator[Server]:
-    """A server with ``config``, as ``tokenrouter serve --config`` reads it."""
+def served(
+    config: Mapping[str, Any],
+    nice: int = 0,
+    module: str = "tokenrouter.launch_server",
+    **environment: str,
+) -> Iterator[Server]:
+    """A server with ``config``, as ``tokenrouter serve --config`` reads it.
+
+    Args:
+        nice: added to the niceness of its processes; negative takes privileges.
+        module: what is run instead, with the same arguments.
+    """
     port = _free_port()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(yaml.safe_dump({"log_level": "warning", **config, "port": port}))
-        command = [sys.executable, "-m", "tokenrouter.launch_server", "--config", str(path)]
+        command = ["nice", "-n", str(nice), sys.executable, "-m", module, "--config", str(path)]
         server = Server(port, command, environment)
         try:
             yield server

@@ -116,10 +116,7 @@ def parse_objective(value: Any) -> Objective:
     Raises:
         ValueError: neither ``throughput`` nor ``{itl_p99_ms: milliseconds}``.
     """
-    try:
-        given = yaml.safe_load(value) if isinstance(value, str) else value
-    except yaml.YAMLError:
-        given = None
+    given = yaml.safe_load(value) if isinstance(value, str) else value
     if given == "throughput":
         return "throughput"
     if not isinstance(given, Mapping) or given.keys() != {"itl_p99_ms"}:

@@ -1,0 +1,128 @@
+"""The timed pair under given or automatic thresholds, watched while N requests go on and on.
+
+Used by `auto_thresholds.py`. Contestants that watch the same numbers of requests have the same
+prompts and coins; `intervals` pairs their blocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from intervals import Blocks, Estimate, common_blocks, cut, pooled_ratio
+from served import served
+from steady import running
+from watching import Reading, watch
+
+from tokenrouter.throughput_model import simulate
+from tokenrouter.throughput_model.parameters import Latency, Model, System, Thresholds
+from tokenrouter.throughput_model.search import feasible
+
+NAME = "bench"
+NAMES = ("small", "large")
+STEP_MS = (6.0, 27.9)
+P = 0.35
+AUTO = "auto"
+Vector = Thresholds | str
+"""Thresholds, or `AUTO`."""
+TOKENS = 30_000
+"""Asked for by each request: more than it gets."""
+PERIOD_S = 0.5
+EVENTS = 100_000
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """N requests with the coin of probability ``p``; ``first``: number of the first prompt."""
+
+    concurrency: int
+    p: float = P
+    first: int = 0
+
+    @property
+    def model(self) -> str:
+        """What they ask for."""
+        return f"{NAME}@{self.p}"
+
+    @property
+    def numbers(self) -> range:
+        """Of their prompts."""
+        return range(self.first, self.first + self.concurrency)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one contestant did; ``began``: when its requests were sent (seconds, monotonic)."""
+
+    vector: Vector
+    began: float
+    readings: Sequence[Reading]
+
+    def blocks(self, size: int, skip_s: float) -> Blocks:
+        """Of what was written from ``skip_s`` seconds after the beginning on."""
+        start = self.readings[0].tokens
+        kept = [each for each in self.readings if each.at >= self.began + skip_s]
+        return cut([each.at for each in kept], [each.tokens - start for each in kept], size)
+
+    def written(self, skip_s: float) -> int:
+        """Tokens from then on."""
+        kept = [each for each in self.readings if each.at >= self.began + skip_s]
+        return kept[-1].tokens - kept[0].tokens
+
+
+def system_of(p: float = P, step_ms: Sequence[float] = STEP_MS) -> System:
+    """`random` between models of these latencies."""
+    models = tuple(Model(name, Latency(ms)) for name, ms in zip(NAMES, step_ms, strict=True))
+    return System(models, [[1 - p, p], [1, 0]], [[1, 0], [1, 1]])
+
+
+def config_of(vector: Vector) -> dict[str, Any]:
+    """The pair with these thresholds."""
+    thresholds = (AUTO, AUTO) if isinstance(vector, str) else vector
+    models = [
+        {"name": name, "engine": "timed", "step_ms": ms, "threshold": threshold}
+        for name, ms, threshold in zip(NAMES, STEP_MS, thresholds, strict=True)
+    ]
+    return {"served_name": NAME, "algorithm": "random", "router_threshold": P, "models": models}
+
+
+def turn(vector: Vector, traffic: Traffic, seconds: float, nice: int) -> Turn:
+    """Serve ``vector``, send the requests, and watch them for so long."""
+    with served(config_of(vector), nice) as server:
+        before = [watch(server.url, 0.0, PERIOD_S)[0]]
+        began = time.monotonic()
+        with running(server.port, traffic.model, traffic.numbers, TOKENS, stream=False) as requests:
+            readings = watch(server.url, began + seconds, PERIOD_S)
+            requests.check()
+    return Turn(vector, began, before + readings)
+
+
+def candidates(concurrency: int) -> list[Thresholds]:
+    """(1, 1), and all feasible vectors of few requests, or the five best predicted and all next
+    to them; best predicted first."""
+    system = system_of()
+    vectors = list(feasible(system, concurrency))
+    predictions = simulate.predict(system, concurrency, vectors, events=EVENTS)
+    ordered = sorted(predictions, key=lambda each: -each.tokens_per_s)
+    if concurrency <= 4:
+        return [each.thresholds for each in ordered]
+    best = [each.thresholds for each in ordered[:5]]
+    return [
+        each.thresholds
+        for each in ordered
+        if each.thresholds == (1, 1) or any(_next_to(each.thresholds, one) for one in best)
+    ]
+
+
+def _next_to(one: Thresholds, other: Thresholds) -> bool:
+    """Whether they differ by one at most in every place."""
+    return all(abs(a - b) <= 1 for a, b in zip(one, other, strict=True))
+
+
+def compare(turns: Sequence[tuple[Turn, Turn]], skip_s: float, blocks: int) -> tuple[Estimate, int]:
+    """Throughput of the first of each pair over that of the second, and the blocks it is from."""
+    size = min(each.written(skip_s) for pair in turns for each in pair) // blocks
+    pairs = [(one.blocks(size, skip_s), other.blocks(size, skip_s)) for one, other in turns]
+    return pooled_ratio(pairs), sum(common_blocks(*pair) for pair in pairs)

@@ -1,0 +1,65 @@
+"""A shift of everything that thresholds depend on, for `auto_thresholds.py`.
+
+Requests with p = 0.35 run until thresholds have settled; then others with a third of it take
+their place, while every step of the large model becomes three times as long.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from contest import (
+    EVENTS,
+    NAMES,
+    PERIOD_S,
+    STEP_MS,
+    TOKENS,
+    P,
+    Traffic,
+    Turn,
+    Vector,
+    config_of,
+    system_of,
+)  # fmt: skip
+from served import served
+from steady import running
+from watching import watch
+
+from tokenrouter.throughput_model import simulate
+from tokenrouter.throughput_model.parameters import Thresholds
+from tokenrouter.throughput_model.search import feasible
+
+NEW_P = 0.117
+FACTOR = 3.0
+"""As of `slowing.py`."""
+BEFORE_S = 20.0
+AFTER_S = 15.0
+"""That thresholds have to settle again."""
+
+
+def new_best(concurrency: int, count: int) -> list[Thresholds]:
+    """The vectors that are predicted to be best after the shift."""
+    system = system_of(NEW_P, (STEP_MS[0], FACTOR * STEP_MS[1]))
+    predictions = simulate.predict(
+        system, concurrency, list(feasible(system, concurrency)), events=EVENTS
+    )
+    ordered = sorted(predictions, key=lambda each: -each.tokens_per_s)
+    return [each.thresholds for each in ordered[:count]]
+
+
+def shifted(vector: Vector, traffic: Traffic, seconds: float, nice: int) -> Turn:
+    """What ``vector`` did in so many seconds after the shift."""
+    before = Traffic(traffic.concurrency, P, traffic.first)
+    after = Traffic(traffic.concurrency, NEW_P, traffic.first + traffic.concurrency)
+    with served(config_of(vector), nice, module="benchmarks.slowing") as server:
+        with running(server.port, before.model, before.numbers, TOKENS, stream=False):
+            time.sleep(BEFORE_S)
+        start = watch(server.url, 0.0, PERIOD_S)
+        os.kill(server.pid_of(NAMES[1]), signal.SIGUSR1)
+        began = time.monotonic()
+        with running(server.port, after.model, after.numbers, TOKENS, stream=False) as requests:
+            readings = watch(server.url, began + seconds, PERIOD_S)
+            requests.check()
+    return Turn(vector, began, [*start, *readings])
