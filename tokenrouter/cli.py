@@ -14,6 +14,7 @@ import typer
 from tokenrouter import __version__
 from tokenrouter.cli_flags import check_known, expand, gather
 from tokenrouter.cli_options import with_deployment_flags
+from tokenrouter.cli_plan import plan
 from tokenrouter.config import DEMO_CONFIG, Config, Reading, read, served
 from tokenrouter.errors import ConfigError, StartupError
 
@@ -122,6 +123,9 @@ def show_config(config: ConfigFile = None, demo: Demo = False, **flags: Any) -> 
 
     reading = _read(config, demo, flags)
     typer.echo(dump(served(reading), reading), nl=False)
+
+
+app.command()(plan)
 
 
 def _read(config: Path | None, demo: bool, flags: dict[str, Any]) -> Reading:

@@ -17,6 +17,8 @@ from tokenrouter.errors import ConfigError
 
 COMMANDS = frozenset({"serve", "check", "config"})
 """Commands that take these flags."""
+NUMBERS = frozenset({"--concurrency"})
+"""Flags of other commands that may be followed by several numbers."""
 SWITCHES = frozenset({"--demo", "--json", "--help"})
 """Further flags of theirs, without a value."""
 
@@ -24,16 +26,17 @@ SWITCHES = frozenset({"--demo", "--json", "--help"})
 def expand(arguments: Sequence[str]) -> list[str]:
     """Repeat a flag before each further NAME=VALUE that follows it.
 
-    So ``--threshold small=1 large=3`` means ``--threshold small=1 --threshold large=3``.
+    So ``--threshold small=1 large=3`` means ``--threshold small=1 --threshold large=3``, and
+    ``--concurrency 2 4 FILE`` means ``--concurrency 2 --concurrency 4 FILE``.
     """
     expanded: list[str] = []
     flag, values = "", 0
     for argument in arguments:
         if argument.startswith("-"):
             name, inline, _ = argument.partition("=")
-            flag, values = (name if name in REPEATABLE else ""), len(inline)
+            flag, values = (name if name in REPEATABLE | NUMBERS else ""), len(inline)
         else:
-            if flag and values:
+            if flag and values and (flag not in NUMBERS or argument.isdecimal()):
                 expanded.append(flag)
             values += 1
         expanded.append(argument)

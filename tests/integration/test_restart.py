@@ -17,6 +17,7 @@ import pytest
 
 from tests.integration.deployments import TAU, demo
 from tests.integration.server import Server
+from tokenrouter.throughput_model.decisions import load
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -237,8 +238,9 @@ def test_no_request_notices_the_death_of_the_planner(
     server.assert_clean(after_deaths=True)
 
 
-def test_sigterm_finishes_what_is_there() -> None:
-    with Server(timed(drain_timeout_s=20)) as server:
+def test_sigterm_finishes_what_is_there(tmp_path: Path) -> None:
+    """And the last decisions are in the log of decisions."""
+    with Server(timed(drain_timeout_s=20, record_decisions=str(tmp_path))) as server:
         body = {"text": "Add 1", "sampling_params": {**LONG, "max_new_tokens": 600}}
         with ThreadPoolExecutor(2) as pool:
             begun = pool.submit(server.generate, **body)
@@ -255,6 +257,8 @@ def test_sigterm_finishes_what_is_there() -> None:
             assert len(begun.result(20)["output_ids"]) == 600
             assert stream.result(20).text.endswith("data: [DONE]\n\n")
         assert server.exit_status(10) == 0
+    tapes = load(tmp_path)
+    assert sorted(tapes.committed.sum(axis=1)) == [600, 600]
 
 
 @pytest.mark.parametrize("victim", ["supervisor", "zygote"])

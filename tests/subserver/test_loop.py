@@ -295,6 +295,16 @@ def test_the_wait_is_ten_steps_and_at_least_a_second():
     assert member.timeout == pytest.approx(5.0)
 
 
+def test_without_a_maximum_wait_it_sleeps_until_something_comes():
+    member = Member((3, 1, 1), max_wait=float("inf"))
+    member.turn((1, Live(9, 9, 90)), counted(1))
+    member.now += 1e6
+    member.turn()
+    assert member.timeout is None
+    assert member.engine.calls == []
+    assert member.loop.stats.expired_waits == 0
+
+
 def test_fewer_live_requests_anywhere_lower_the_threshold_at_once():
     member = Member((3, 1, 1))
     member.turn((1, Live(9, 9, 90)), counted(1))

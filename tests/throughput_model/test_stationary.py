@@ -3,8 +3,11 @@
 import numpy
 import pytest
 
-from tokenrouter.throughput_model.chain import Chain
+from tokenrouter.throughput_model import stationary
+from tokenrouter.throughput_model.chain import Chain, TooManyStatesError, explore
+from tokenrouter.throughput_model.parameters import Latency, Model
 from tokenrouter.throughput_model.stationary import classes, law
+from tokenrouter.throughput_model.systems import query_level
 
 
 def chain(matrix: list[list[float]]) -> Chain:
@@ -53,16 +56,44 @@ def test_a_periodic_chain_is_spread_evenly(period: int) -> None:
     assert shares(ring) == pytest.approx([1 / period] * period)
 
 
-def test_a_chain_that_settles_slowly_is_solved_directly() -> None:
-    """Two halves between which a transition in a million goes: sweeps do not get there."""
-    rare = 1e-6
-    half = numpy.full((3, 3), 1 / 3)
-    matrix = numpy.block([[half, 0 * half], [0 * half, half]])
-    matrix[0, 0], matrix[0, 3] = 1 / 3 - rare, rare
-    matrix[3, 3], matrix[3, 0] = 1 / 3 - 3 * rare, 3 * rare
-    found = shares(matrix.tolist())
+RARE = 1e-6
+HALF = numpy.full((3, 3), 1 / 3)
+SLOW = numpy.block([[HALF, 0 * HALF], [0 * HALF, HALF]])
+"""Two halves between which one transition in a million goes."""
+SLOW[0, 0], SLOW[0, 3] = 1 / 3 - RARE, RARE
+SLOW[3, 3], SLOW[3, 0] = 1 / 3 - 3 * RARE, 3 * RARE
+
+
+def test_a_chain_that_sweeps_do_not_settle_is_solved_directly() -> None:
+    found = shares(SLOW.tolist())
     assert found[:3].sum() == pytest.approx(0.75, abs=1e-5)
-    assert found @ matrix == pytest.approx(found, abs=1e-14)
+    assert found @ SLOW == pytest.approx(found, abs=1e-14)
+
+
+def test_a_large_chain_that_sweeps_do_not_settle_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stationary, "DIRECT_MOST", 5)
+    with pytest.raises(TooManyStatesError, match="6 states settle too slowly to be solved; "):
+        shares(SLOW.tolist())
+
+
+def test_requests_that_rarely_change_models_are_settled_in_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither a direct solution nor many sweeps: the groups alone."""
+    monkeypatch.setattr(stationary, "DIRECT_MOST", 0)
+    models = tuple(Model(name, Latency(ms)) for name, ms in zip("abc", (2, 7, 5), strict=True))
+    system = query_level(models, (0.5, 0.3, 0.2), mean_tokens=60, tick_ms=1.0)
+    made = explore(system, 3, (1, 1, 1), 20_000)
+    ((_, members),) = classes(made)
+    found = law(made, members, numpy.ones(made.size))
+    flow = numpy.zeros(made.size)
+    numpy.add.at(flow, made.targets, numpy.repeat(found, numpy.diff(made.first)) * made.odds)
+    assert flow == pytest.approx(found, abs=1e-11)
+    monkeypatch.setattr(stationary, "ROUNDS", 0)
+    with pytest.raises(TooManyStatesError):
+        law(made, members, numpy.ones(made.size))
 
 
 def test_classes_are_weighed_by_how_likely_the_start_ends_in_each() -> None:

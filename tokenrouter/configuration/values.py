@@ -116,7 +116,10 @@ def parse_objective(value: Any) -> Objective:
     Raises:
         ValueError: neither ``throughput`` nor ``{itl_p99_ms: milliseconds}``.
     """
-    given = yaml.safe_load(value) if isinstance(value, str) else value
+    try:
+        given = yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError:
+        given = None
     if given == "throughput":
         return "throughput"
     if not isinstance(given, Mapping) or given.keys() != {"itl_p99_ms"}:

@@ -1,24 +1,24 @@
 """The planner's process: asks the members what they measure, and tells them their thresholds.
 
 Members keep the thresholds they were told last, so no request needs this process. What it
-computes with is imported where it is first needed (`worker.py`): starts do not wait for it.
+computes with is imported when it is first needed (`worker.py`): starts do not wait for it.
 """
 
 from __future__ import annotations
 
 import gc
+import time
 
 import zmq
 
 from tokenrouter.config import Config
-from tokenrouter.ipc.messages import Inspect
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink, Ready
+from tokenrouter.planner.controller import Controller
 from tokenrouter.planner.links import PlannerLinks
+from tokenrouter.planner.problem import rules
+from tokenrouter.planner.worker import Worker
 from tokenrouter.processes import kernel
-
-LOOK_S = 1.0
-"""From one question to the members to the next."""
 
 
 def run_planner(config: Config, ports: Ports, link: ChildLink) -> None:
@@ -28,14 +28,27 @@ def run_planner(config: Config, ports: Ports, link: ChildLink) -> None:
     roster = link.roster()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     links = PlannerLinks(context, ports, roster, link)
+    controller = Controller(rules(config, roster), time.monotonic())
+    worker = Worker(links.wake)
     gc.freeze()
-    ticket = 0
     try:
         while True:
-            list(links.poll(LOOK_S))
-            for member in range(len(config.names)):
-                links.send(member, Inspect(ticket))
-            ticket += 1
+            _look(links, controller, worker)
     finally:
         links.close()
         context.term()
+
+
+def _look(links: PlannerLinks, controller: Controller, worker: Worker) -> None:
+    """Ask and tell; then take what comes, until it is time to ask again."""
+    for process, order in controller.messages(time.monotonic()):
+        links.send(process, order)
+    end = time.monotonic() + controller.pause
+    while (left := end - time.monotonic()) > 0:
+        for process, message in links.poll(left):
+            controller.hear(process, message, time.monotonic())
+        if (done := worker.take()) is not None:
+            controller.solved(done[0], time.monotonic())
+            return  # members are told at once
+    if problem := controller.problem(time.monotonic()):
+        worker.give(problem)

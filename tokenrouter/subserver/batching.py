@@ -32,7 +32,8 @@ class Rules:
     """How one member batches.
 
     ``thresholds`` of all members, wanted by the user; ``max_wait``: seconds after which
-    waiting visits launch whatever the threshold (None: 10 steps, at least a second).
+    waiting visits launch whatever the threshold (None: 10 steps,
+    at least a second; inf: never).
     """
 
     thresholds: tuple[int, ...]

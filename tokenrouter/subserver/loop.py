@@ -56,6 +56,8 @@ from tokenrouter.subserver.thresholds import Thresholds
 from tokenrouter.subserver.visits import Event, Stepped, Visits
 
 MIN_WAIT_S = 1.0
+"""Shortest of the default maximum waits: a member knows its own steps only, and those it waits
+for may take much longer (and it may not have stepped yet)."""
 NOBODY = Live(0, 0, 0)
 """What a member that was just started knows of another home."""
 ToHome = Commit | HandOver | Blocked | Admitted | Failed

@@ -80,13 +80,14 @@ def _ages(counts: Sequence[int]) -> tuple[NDArray[numpy.int64], Floats]:
 
 
 def from_runs(
-    system: System, runs: Sequence[Mapping[int, int]], requests: int, steps: int, seed: int
+    system: System, runs: Sequence[Mapping[int, float]], requests: int, steps: int, seed: int
 ) -> Tapes:
     """Decisions whose spacing is not geometric.
 
-    ``runs[m]``: {n: how often a request left m after n steps there in a row}; empty: geometric, by
-    ``system.routing``. Which model follows a run is drawn from ``system.routing`` without staying;
-    tokens are ``system.committed``. A draft of 5 and one step that checks it: [{5: 1}, {1: 1}].
+    ``runs[m]``: {n: how often, or how likely, a request left m after n steps in a row}; empty:
+    geometric, by ``system.routing``. Which model follows a run is drawn from ``system.routing``
+    without staying; tokens are ``system.committed``. A draft of 5 and one step that checks it:
+    [{5: 1}, {1: 1}].
 
     Raises:
         ConfigError: a run has no length, or ``steps`` are too few to come back to model 0.

@@ -3,26 +3,30 @@
 A chain may have several closed classes (deterministic routing), and may be periodic. Each class
 is solved by itself and weighed by the probability that the start ends in it. Within a class,
 Gauss-Seidel sweeps in the order of a depth-first search, in which nearly all transitions go
-forward: a sweep carries probability through whole cycles of the system at once. Where the sweeps
-do not settle, as they need not in a periodic chain, a sparse direct solution takes over.
+forward: a sweep carries probability through whole cycles of the system at once, and 10 to 30 of
+them do. What is slow even so (requests that rarely change models) is settled between sweeps for
+groups of states, as a smaller chain; and where that does not help, as it need not in a periodic
+chain, a sparse direct solution takes over.
 """
 
 from __future__ import annotations
 
 import numpy
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
-from tokenrouter.throughput_model.chain import Chain
-from tokenrouter.throughput_model.compiled import compiled
+from tokenrouter.throughput_model import sweeps
+from tokenrouter.throughput_model.chain import Chain, TooManyStatesError
 from tokenrouter.throughput_model.outcomes import Ints
 from tokenrouter.throughput_model.parameters import Floats
+from tokenrouter.throughput_model.sweeps import Indices
 
-Indices = NDArray[numpy.int64]
 TOLERANCE = 1e-11
 """Of the law (total absolute change) and of the throughput (relative) from sweep to sweep."""
-MAX_SWEEPS = 500
+SWEEPS, ROUNDS = 30, 30
+"""Sweeps between regroupings, and how often before a chain is solved directly."""
+DIRECT_MOST = 8_000
+"""States of the largest class that is solved directly: about a second."""
 
 
 def classes(chain: Chain) -> list[tuple[float, Indices]]:
@@ -48,113 +52,57 @@ def law(chain: Chain, members: Indices, tokens: Floats) -> Floats:
     """(S,) share of all transitions that leave each state of one closed class; others have 0.
 
     ``tokens`` (S,): committed by the transition from each state, on average.
+
+    Raises:
+        TooManyStatesError: sweeps do not settle, and the class is too large for more.
     """
-    order = _order(chain.first, chain.targets, members[0], chain.size)
-    sources, odds, first, stays = _incoming(chain.first, chain.targets, chain.odds, order)
-    shares, settled = _sweep(
-        sources, odds, first, stays, tokens[order], chain.wait[order], TOLERANCE, MAX_SWEEPS
-    )
+    order = sweeps.order_of(chain.first, chain.targets, members[0], chain.size)
+    inflow = sweeps.incoming(chain.first, chain.targets, chain.odds, order)
+    shares = numpy.full(len(order), 1.0 / len(order))
+    settled = sweeps.sweep(*inflow, tokens[order], chain.wait[order], shares, TOLERANCE, SWEEPS)
+    regroupings = 0
+    while not settled and regroupings < ROUNDS:
+        shares = _regrouped(*inflow, _populations(chain, order), shares)
+        settled = sweeps.sweep(*inflow, tokens[order], chain.wait[order], shares, TOLERANCE, SWEEPS)
+        regroupings += 1
+    if not settled and len(order) > DIRECT_MOST:
+        raise TooManyStatesError(
+            f"concurrency: {len(order)} states settle too slowly to be solved; simulate them"
+        )
     result = numpy.zeros(chain.size)
-    result[order] = shares if settled else _direct(sources, odds, first, stays)
+    result[order] = shares if settled else _direct(*inflow)
     return result
 
 
-@compiled
-def _order(first: Indices, targets: Ints, start: int, size: int) -> Indices:
-    """States reached from one, in reverse postorder of a depth-first search."""
-    order = numpy.empty(size, numpy.int64)
-    place = first[:-1].copy()
-    seen = numpy.zeros(size, numpy.bool_)
-    stack = numpy.empty(size, numpy.int64)
-    stack[0], depth, done = start, 1, size
-    seen[start] = True
-    while depth:
-        state = stack[depth - 1]
-        if place[state] < first[state + 1]:
-            target = targets[place[state]]
-            place[state] += 1
-            if not seen[target]:
-                seen[target] = True
-                stack[depth] = target
-                depth += 1
-        else:
-            depth -= 1
-            done -= 1
-            order[done] = state
-    return order[done:]
+def _populations(chain: Chain, order: Indices) -> Indices:
+    """(len(order),): states have equal numbers that have as many requests at every model."""
+    present = (chain.queue + chain.batch)[order].astype(numpy.int64)
+    key = present @ (int(present.max()) + 1) ** numpy.arange(present.shape[1])
+    groups: Indices = numpy.unique(key, return_inverse=True)[1]
+    return groups
 
 
-@compiled
-def _incoming(
-    first: Indices, targets: Ints, odds: Floats, order: Indices
-) -> tuple[Ints, Floats, Indices, Floats]:
-    """Transitions into each state of a closed class, renumbered by its place in ``order``.
+def _regrouped(
+    sources: Ints, odds: Floats, first: Indices, stays: Floats, groups: Indices, law: Floats
+) -> Floats:
+    """The law with the share of each group as it would be if each was settled in itself.
 
-    Returns sources and odds (without those that stay), where each state's begin, and its own
-    probability to stay.
+    Aggregation and disaggregation (Koury, McAllister and Stewart 1984): requests that rarely
+    change models make the groups, but not the states within one, slow to settle.
     """
-    size = len(order)
-    place = numpy.zeros(len(first) - 1, numpy.int32)
-    for index in range(size):
-        place[order[index]] = index
-    begin = numpy.zeros(size + 1, numpy.int64)
-    stays = numpy.zeros(size)
-    for index in range(size):
-        for edge in range(first[order[index]], first[order[index] + 1]):
-            to = place[targets[edge]]
-            if to == index:
-                stays[index] += odds[edge]
-            else:
-                begin[to + 1] += 1
-    begin = numpy.cumsum(begin)
-    fill = begin[:-1].copy()
-    sources, weights = numpy.empty(begin[-1], numpy.int32), numpy.empty(begin[-1])
-    for index in range(size):
-        for edge in range(first[order[index]], first[order[index] + 1]):
-            to = place[targets[edge]]
-            if to != index:
-                sources[fill[to]] = index
-                weights[fill[to]] = odds[edge]
-                fill[to] += 1
-    return sources, weights, begin, stays
-
-
-@compiled
-def _sweep(
-    sources: Ints,
-    odds: Floats,
-    first: Indices,
-    stays: Floats,
-    tokens: Floats,
-    wait: Ints,
-    tolerance: float,
-    max_sweeps: int,
-) -> tuple[Floats, bool]:
-    """Gauss-Seidel until neither the law nor its throughput moves; whether it got there."""
-    size = len(stays)
-    law = numpy.full(size, 1.0 / size)
-    before = 0.0
-    for _ in range(max_sweeps):
-        change, total, earned, time = 0.0, 0.0, 0.0, 0.0
-        for state in range(size):
-            inflow = 0.0
-            for edge in range(first[state], first[state + 1]):
-                inflow += law[sources[edge]] * odds[edge]
-            if size > 1:
-                inflow /= 1.0 - stays[state]
-            else:
-                inflow = 1.0
-            change += abs(inflow - law[state])
-            law[state] = inflow
-            total += inflow
-            earned += inflow * tokens[state]
-            time += inflow * wait[state]
-        law /= total
-        rate = earned / time
-        if change < tolerance * total and abs(rate - before) <= tolerance * rate:
-            return law, True
-        before = rate
-    return law, False
+    count = int(groups.max()) + 1
+    targets = numpy.repeat(groups, numpy.diff(first))
+    flow = numpy.bincount(groups[sources] * count + targets, odds * law[sources], count**2)
+    flow += numpy.bincount(groups * (count + 1), stays * law, count**2)
+    share = numpy.bincount(groups, law, count)
+    taken = share > 0  # what is too rare for a float has none
+    between = flow.reshape(count, count) / numpy.where(taken, share, 1.0)[:, None]
+    balance = between.T - numpy.eye(count)
+    balance[-1] = 1.0
+    settled = numpy.linalg.solve(balance, numpy.eye(count)[-1])
+    scale = numpy.divide(numpy.maximum(settled, 0.0), share, where=taken, out=numpy.zeros(count))
+    better: Floats = law * scale[groups]
+    return better
 
 
 def _direct(sources: Ints, odds: Floats, first: Indices, stays: Floats) -> Floats:

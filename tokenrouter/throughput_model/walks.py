@@ -20,7 +20,7 @@ def cumulative(rows: Floats) -> Floats:
     return sums
 
 
-def hazard(lengths: Mapping[int, int], longest: int, leave: float) -> Floats:
+def hazard(lengths: Mapping[int, float], longest: int, leave: float) -> Floats:
     """(longest + 1,): the chance to leave after n steps in a row, given that one stayed so long."""
     counts = numpy.zeros(longest + 1)
     for length, count in lengths.items():

@@ -1,0 +1,73 @@
+"""Predictions for one concurrency: which method, and numbers that are known otherwise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.throughput_model.plans import MODELS, pair, parameters
+from tokenrouter.throughput_model.exact import predict
+from tokenrouter.throughput_model.parameter_file import RequestClass
+from tokenrouter.throughput_model.scoring import Scorer, shared_out
+from tokenrouter.throughput_model.systems import speculative
+
+
+def scorer(concurrency: int = 4, **changes: object) -> Scorer:
+    return Scorer(parameters(**changes), concurrency, seed=0)
+
+
+def test_shares_of_requests_are_whole_and_all() -> None:
+    assert shared_out([0.5, 0.5], 5) == [3, 2]
+    assert shared_out([0.2, 0.3, 0.5], 10) == [2, 3, 5]
+    assert shared_out([0.26, 0.26, 0.48], 3) == [1, 1, 1]
+    assert shared_out([0.5, 0.5], 1) == [1, 0]
+
+
+def test_the_chain_where_it_knows_all() -> None:
+    found = scorer().predict((1, 3))
+    assert found == predict(pair(), 4, (1, 3))
+    assert scorer(max_wait_ms=math.inf).predict((1, 3)) == found
+
+
+def test_its_longest_wait_is_the_servers() -> None:
+    assert scorer().max_wait_ms == pytest.approx(279.0)
+    assert scorer(max_wait_ms=math.inf).max_wait_ms is None
+    assert scorer(max_wait_ms=50.0).max_wait_ms == 50.0
+
+
+def test_gaps_and_waits_of_one_request_alone() -> None:
+    """It never waits; its tokens take 6 ms, or 33.9 ms from the large model."""
+    tail = scorer(1).tail((1, 1))
+    assert tail.itl_p50_ms == pytest.approx(6.0, rel=0.003)
+    assert tail.itl_p99_ms == pytest.approx(33.9, rel=0.003)
+    assert tail.wait_ms == (0.0, 0.0)
+    assert tail.expired == 0.0
+    assert scorer(1).itl_p99_ms((1, 1)) == tail.itl_p99_ms
+
+
+def test_classes_that_are_alike_are_one() -> None:
+    halves = (RequestClass(0.5, pair()), RequestClass(0.5, pair()))
+    found = scorer(classes=halves).predict((1, 3))
+    assert (found.method, found.states) == ("simulated", 0)
+    assert found.tokens_per_s == pytest.approx(207.95, abs=4 * found.stderr)
+    assert found.stderr < 0.5
+
+
+def test_runs_of_fixed_length() -> None:
+    """Drafts of 5 and a check: 57.9 ms for 4 tokens, if they are always so many; alone."""
+    system = speculative(MODELS, acceptance=0.5, draft_length=5)
+    runs = {"small": {5: 1.0}, "large": {1: 1.0}}
+    found = Scorer(parameters(system=system, runs=runs), 1, seed=0).predict((1, 1))
+    mean = (1 - 0.5**6) / 0.5
+    assert found.tokens_per_s == pytest.approx(1e3 * mean / 57.9, rel=1e-3)
+
+
+def test_a_short_wait_launches_what_would_wait_longer() -> None:
+    patient, hurried = scorer(), scorer(max_wait_ms=1.0)
+    ones = patient.predict((1, 1))
+    found = hurried.predict((1, 4))
+    assert found.method == "simulated"
+    assert found.mean_batch[1] < 0.6 * patient.predict((1, 4)).mean_batch[1]
+    assert hurried.tail((1, 4)).expired > 1.0
+    assert found.tokens_per_s == pytest.approx(ones.tokens_per_s, rel=0.1)

@@ -1,0 +1,114 @@
+"""`tokenrouter plan`: what every threshold vector of a parameter file is expected to give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tokenrouter.configuration.values import parse_objective
+from tokenrouter.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tokenrouter.throughput_model.outlook import Case, Outlook
+    from tokenrouter.throughput_model.parameter_file import Parameters
+    from tokenrouter.throughput_model.planning import Progress
+
+Params = Annotated[Path, typer.Argument(help="Parameter file (YAML).", metavar="PARAMS.yaml")]
+Json = Annotated[bool, typer.Option("--json", help="Tell programs instead of people.")]
+Plot = Annotated[Path | None, typer.Option(help="Also draw it: .png, .svg, .pdf.", metavar="FILE")]
+Objective = Annotated[
+    str | None,
+    typer.Option(help="throughput, or the most of it within 'itl_p99_ms: 70'.", metavar="WHAT"),
+]
+Sensitivity = Annotated[
+    bool, typer.Option("--sensitivity", help="Also what it costs if the file is wrong.")
+]
+MaxWait = Annotated[
+    float | None,
+    typer.Option(help="Longest wait for a threshold; inf: any.", metavar="MS"),
+]
+Concurrency = Annotated[
+    list[int] | None, typer.Option(help="Requests served at once.", metavar="N ...")
+]
+
+
+def plan(
+    params: Params,
+    json: Json = False,
+    plot: Plot = None,
+    objective: Objective = None,
+    sensitivity: Sensitivity = False,
+    max_wait_ms: MaxWait = None,
+    concurrency: Concurrency = None,
+) -> None:
+    """Predict throughput and waits of thresholds, and name the best; nothing is started."""
+    from tokenrouter.throughput_model import parameter_file, planning, report
+    from tokenrouter.throughput_model import plot as picture
+
+    given = _with_flags(parameter_file.read(params), objective, max_wait_ms, concurrency)
+    if plot is not None:
+        picture.check(plot)
+    with _progress(shown=not json) as progress:
+        outlooks = planning.plan(given, progress)
+        cases = _cases(given, outlooks, progress) if sensitivity else []
+    if plot is not None:
+        picture.save(plot, given.system, outlooks)
+    notes = planning.notes(given, outlooks)
+    if json:
+        typer.echo(report.as_json(given, outlooks, notes, cases))
+    else:
+        report.show(given, outlooks, notes, cases)
+
+
+def _with_flags(
+    file: Parameters,
+    objective: str | None,
+    max_wait_ms: float | None,
+    concurrency: Sequence[int] | None,
+) -> Parameters:
+    """What the file says, but for what flags do."""
+    changes: dict[str, Any] = {}
+    if objective is not None:
+        try:
+            changes["objective"] = parse_objective(objective)
+        except ValueError as error:
+            raise ConfigError(f"--objective: {error}") from None
+    if max_wait_ms is not None:
+        if not max_wait_ms > 0:
+            raise ConfigError(f"--max-wait-ms: must be more than 0, got {max_wait_ms:g}")
+        changes["max_wait_ms"] = max_wait_ms
+    if concurrency:
+        if min(concurrency) < 1:
+            raise ConfigError(f"--concurrency: must be from 1 on, got {min(concurrency)}")
+        changes["concurrency"] = tuple(dict.fromkeys(concurrency))
+    return replace(file, **changes)
+
+
+def _cases(given: Parameters, outlooks: Sequence[Outlook], progress: Progress) -> list[Case]:
+    from tokenrouter.throughput_model import sensitivity
+
+    found = []
+    for index, outlook in enumerate(outlooks):
+        for case in sensitivity.cases(given, outlook):
+            progress(index / len(outlooks), f"{outlook.concurrency} at once, {case.what}")
+            found.append(case)
+    return found
+
+
+@contextmanager
+def _progress(shown: bool) -> Iterator[Progress]:
+    """Shows on stderr how far it is, if ``shown`` and somebody looks."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    hidden = not (shown and console.is_terminal)
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda share, what: bar.update(task, completed=share, description=what)
