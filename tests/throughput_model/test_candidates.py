@@ -8,7 +8,14 @@ import pytest
 
 from tests.throughput_model.plans import MODELS, pair
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model.candidates import EVERY, TRIED, candidates, count
+from tokenrouter.throughput_model.candidates import (
+    BETWEEN,
+    EVERY,
+    TRIED,
+    between,
+    candidates,
+    count,
+)
 from tokenrouter.throughput_model.parameters import System
 from tokenrouter.throughput_model.search import feasible
 from tokenrouter.throughput_model.systems import cascade
@@ -48,9 +55,19 @@ def test_all_where_they_are_few() -> None:
 def test_what_a_search_tried_where_they_are_many() -> None:
     assert count(pair(), 24) == 300 > EVERY
     found = candidates(pair(), 24)
-    assert len(found) <= TRIED + 3
+    assert len(found) <= TRIED + BETWEEN + 3
     assert {(1, 1), (24, 1)} < set(found)
     assert any(small > 1 and large > 8 for small, large in found)  # near the best one
+    assert any(small == 1 and 3 < large < 6 for small, large in found)  # on the way there
+    assert all(pair().check(24, each) for each in found)
+
+
+def test_vectors_between_ones_and_the_best() -> None:
+    assert between((1, 9)) == {(1, large) for large in range(1, 10)}
+    assert between((1, 2, 5)) == {(1, b, c) for b in (1, 2) for c in (1, 2, 4, 5)}
+    four = between((9, 9, 9, 9))
+    assert len(four) == 81 <= BETWEEN
+    assert {(1, 1, 1, 1), (9, 9, 9, 9), (1, 5, 9, 1)} < four
 
 
 def test_those_given_as_far_as_they_are_feasible() -> None:

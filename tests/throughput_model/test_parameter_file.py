@@ -141,6 +141,19 @@ def test_the_example_is_written_as_people_write_it() -> None:
     assert write(parse(example())) == EXAMPLE.removeprefix("\n")
 
 
+def test_classes_have_a_routing_and_maybe_commits_of_their_own() -> None:
+    routings = [[[0.5, 0.5], [1, 0]], [[0.9, 0.1], [1, 0]]]
+    given = [{"share": 0.25, "routing": routings[0]}, {"share": 0.75, "routing": routings[1]}]
+    given[1]["committed"] = [[1, 1], [1, 1]]
+    found = parse(example(classes=given)).classes
+    assert [kind.share for kind in found] == [0.25, 0.75]
+    assert [kind.system.routing.tolist() for kind in found] == routings
+    assert [kind.system.committed.tolist() for kind in found] == [
+        [[1, 0], [1, 1]],
+        [[1, 1], [1, 1]],
+    ]
+
+
 def test_runs_become_shares() -> None:
     small, large = example()["models"]
     found = parse(example(models=[{**small, "runs": {4: 2, 1: 6, 9: 0}}, large]))

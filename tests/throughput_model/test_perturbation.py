@@ -15,7 +15,7 @@ from tokenrouter.throughput_model.perturbation import (
     with_hop,
     with_latency,
 )
-from tokenrouter.throughput_model.systems import cascade
+from tokenrouter.throughput_model.systems import cascade, speculative
 
 TABLE = Model("table", Latency(per_token=2.0, table={1: 3.0, 4: 5.0}), max_batch=4)
 THREE = cascade([*MODELS, TABLE], [0.3, 0.5])
@@ -68,7 +68,21 @@ def test_turns_that_even_out() -> None:
     assert 0.35 / 3 < calm < 0.35 / 2
 
 
-def test_turns_that_cannot_even_out_come_near() -> None:
-    """Hand-overs that commit nothing in a row that hardly ever stays."""
-    system = System(MODELS, numpy.array([[0.5, 0.5], [0.02, 0.98]]), numpy.ones((2, 2)))
-    assert 0.0 < opposite(system, 1.8) < 1.0
+def test_turns_that_even_out_whatever_steps_commit() -> None:
+    system = System(THREE.models, THREE.routing, numpy.array([[1, 0, 0], [2, 0, 1], [5, 0, 0]]))
+
+    def per_step(system: System) -> tuple[float, float]:
+        """Hand-overs and tokens, from visits for each token."""
+        visits = system.visits_per_token
+        leaving = visits @ (1.0 - system.routing.diagonal())
+        return leaving / visits.sum(), 1.0 / visits.sum()
+
+    turns = [per_step(with_hand_overs(system, x)) for x in (opposite(system, 1.8), 1.8)]
+    handed_over, tokens = numpy.sum(turns, axis=0)
+    usual = per_step(system)
+    assert handed_over / tokens == pytest.approx(usual[0] / usual[1])
+
+
+def test_turns_that_cannot_even_out() -> None:
+    """Every check of a draft commits as many tokens: the factor changes nothing of that."""
+    assert opposite(speculative(MODELS, 0.5, 4), 1.8) == pytest.approx(0.2)

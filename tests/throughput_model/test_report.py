@@ -77,6 +77,15 @@ def test_a_long_table_is_cut_but_keeps_the_best_and_ones(
     ]
 
 
+def test_half_of_a_cut_table_meets_the_objective() -> None:
+    fast = [((1, large), 300.0 - large, 80.0) for large in range(20, 40)]
+    slow = [((1, large), 200.0 - large, 60.0) for large in range(2, 20)]
+    plan = outlook(*fast, *slow, ((1, 1), 100.0, 50.0), best=20)
+    chosen = [row.thresholds for row in report.shown(plan, 70.0)]
+    quick, kept = range(20, 25), range(2, 8)
+    assert chosen == [*((1, large) for large in (*quick, *kept)), (1, 1)]
+
+
 def test_it_fits_four_models_into_100_columns(capsys: pytest.CaptureFixture[str]) -> None:
     models = [replace(MODELS[0], name=name) for name in "abcd"]
     plan = outlook(((12, 12, 12, 100), 12345.0, 1074.0), ((1, 1, 1, 1), 12000.0, 1060.0))

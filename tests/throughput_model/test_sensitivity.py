@@ -11,6 +11,7 @@ from tokenrouter.throughput_model import scoring
 from tokenrouter.throughput_model.exact import predict
 from tokenrouter.throughput_model.outlook import Case
 from tokenrouter.throughput_model.parameter_file import RequestClass
+from tokenrouter.throughput_model.parameters import Prediction
 from tokenrouter.throughput_model.perturbation import with_latency
 from tokenrouter.throughput_model.sensitivity import cases
 
@@ -64,6 +65,17 @@ def test_with_an_objective_the_best_is_within_it() -> None:
     slower = {case.what: case for case in cases(bound, plan)}["latency of large +20%"]
     assert slower.kept_itl_p99_ms > 65.0
     assert slower.best.thresholds == (1, 1)
+
+
+def test_noise_alone_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lower thresholds that are chosen, though slower, as nothing can tell them apart."""
+
+    def lowest(predictions: list[Prediction], *rest: object) -> tuple[Prediction, bool]:
+        return next(each for each in predictions if each.thresholds == (1, 1)), True
+
+    monkeypatch.setattr("tokenrouter.throughput_model.sensitivity.choose", lowest)
+    first = next(cases(parameters(), PLAN))
+    assert (first.best, first.regret) == (first.kept, 0.0)
 
 
 def test_what_the_file_says_of_spacing_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:

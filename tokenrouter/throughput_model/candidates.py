@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy
@@ -15,6 +16,10 @@ EVERY = 200
 """Feasible vectors at a concurrency, up to which all are looked at."""
 TRIED = 40
 """Where there are more: how many of those that the search tried, from the best on."""
+BETWEEN = 100
+"""And how many from thresholds of 1 to the best ones, at most."""
+MOST_PARTS = 8
+"""Parts of the way between them, at most."""
 
 
 def candidates(
@@ -32,7 +37,18 @@ def candidates(
     found = best(system, concurrency, seed=seed)
     tried = sorted(found.tried, key=lambda each: -each.tokens_per_s)[:TRIED]
     vectors = {found.best.thresholds, ones(system), lockstep(system, concurrency)}
-    return sorted(vectors | {each.thresholds for each in tried})
+    vectors |= {each.thresholds for each in tried}
+    return sorted(vectors | between(found.best.thresholds))
+
+
+def between(top: Thresholds) -> set[Thresholds]:
+    """Vectors spread evenly from 1 to each of ``top``: slower ones, with shorter gaps."""
+    parts = next(each for each in range(MOST_PARTS, 0, -1) if (each + 1) ** len(top) <= BETWEEN)
+    each_model = [
+        {1 + round((threshold - 1) * part / parts) for part in range(parts + 1)}
+        for threshold in top
+    ]
+    return set(itertools.product(*each_model))
 
 
 def count(system: System, concurrency: int) -> int:

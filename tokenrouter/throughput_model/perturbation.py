@@ -12,6 +12,8 @@ from tokenrouter.throughput_model.parameters import Latency, System
 
 RAREST = 0.02
 """Share of their usual frequency that hand-overs keep at least."""
+SAME = 1e-9
+"""Hand-overs of a step that are rounding."""
 
 
 def with_latency(system: System, model: int, factor: float) -> System:
@@ -64,8 +66,8 @@ def widest(system: System, spread: float) -> float:
 def opposite(system: System, factor: float) -> float:
     """How often, relatively, models are left at other times, if they are ``factor`` > 1 at some.
 
-    Both last as many steps. Then hand-overs for each token are as many as they were; nearly so
-    if they cannot be.
+    Both last as many steps. Then hand-overs for each token are as many as they were. If these
+    depend on the factor too little for that, 2 - ``factor``.
     """
 
     def hand_overs_and_tokens(factor: float) -> tuple[float, float]:
@@ -82,8 +84,8 @@ def opposite(system: System, factor: float) -> float:
         calm = hand_overs_and_tokens(factor)
         return (calm[0] + busy[0]) * wanted[1] - (calm[1] + busy[1]) * wanted[0]
 
-    if surplus(RAREST) > 0.0:
-        return RAREST
+    if not surplus(RAREST) < -SAME < SAME < surplus(1.0):
+        return max(2.0 - factor, RAREST)
     return float(optimize.brentq(surplus, RAREST, 1.0))
 
 

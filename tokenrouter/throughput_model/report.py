@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tokenrouter.configuration.values import Objective
+from tokenrouter.throughput_model.objective import limit_ms
 from tokenrouter.throughput_model.outlook import Case, Outlook, Row
 from tokenrouter.throughput_model.parameter_file import Parameters
 from tokenrouter.throughput_model.parameters import Thresholds
@@ -90,8 +92,9 @@ def show(
     for outlook in outlooks:
         to.print()
         to.print(_headline(outlook, parameters.objective), style="bold")
-        to.print(_table(outlook))
-        left_out = outlook.feasible - len(shown(outlook))
+        rows = shown(outlook, limit_ms(parameters.objective))
+        to.print(_table(rows, outlook.best))
+        left_out = outlook.feasible - len(rows)
         if left_out > 0:
             to.print(f"and {left_out} more vectors (--json tells of all that were looked at)")
         if outlook.best is not outlook.rows[0] and parameters.objective == "throughput":
@@ -127,27 +130,26 @@ def _vector(thresholds: Thresholds) -> str:
     return ",".join(map(str, thresholds))
 
 
-def _table(outlook: Outlook) -> Table:
+def _table(rows: Iterable[Row], best: Row) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("thresholds", no_wrap=True)
     columns = ("tokens/s", "+-", "to 1s", "to lockstep", "busy %", "gap p50", "p99 ms", "wait ms")
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
-    for row in shown(outlook):
-        best = row is outlook.best
-        table.add_row(*_cells(row, best), style="bold" if best else "")
+    for row in rows:
+        table.add_row(*_cells(row, row is best), style="bold" if row is best else "")
     return table
 
 
-def shown(outlook: Outlook) -> list[Row]:
-    """The fastest rows, with the best and the one with thresholds of 1 among them."""
+def shown(outlook: Outlook, limit: float = math.inf) -> list[Row]:
+    """The best, thresholds of 1, and the fastest; up to half of these with p99 within ``limit``."""
     wanted = [
         row
         for row in outlook.rows
         if row is outlook.best or all(each == 1 for each in row.thresholds)
     ]
-    fastest = [row for row in outlook.rows if row not in wanted]
-    chosen = [*wanted, *fastest[: ROWS - len(wanted)]]
+    within = [row for row in outlook.rows if row.tail.itl_p99_ms <= limit < math.inf]
+    chosen = list(dict.fromkeys([*wanted, *within[: ROWS // 2], *outlook.rows]))[:ROWS]
     return [row for row in outlook.rows if row in chosen]
 
 
