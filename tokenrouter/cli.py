@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from tokenrouter import __version__
+from tokenrouter.cli_calibrate import calibrate
 from tokenrouter.cli_flags import check_known, expand, gather
 from tokenrouter.cli_options import with_deployment_flags
 from tokenrouter.cli_plan import plan
 from tokenrouter.config import DEMO_CONFIG, Config, Reading, read, served
-from tokenrouter.errors import ConfigError, StartupError
+from tokenrouter.errors import ConfigError, MeasurementError, StartupError
 
 app = typer.Typer(
     name="tokenrouter",
@@ -32,14 +33,14 @@ Demo = Annotated[bool, typer.Option("--demo", help="The embedded demo pair.")]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; exits 2 if the configuration is wrong, 1 if it cannot start."""
+    """Run the command line; exits 2 if the configuration is wrong, 1 if something else is."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # algorithms given as module:Class
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         check_known(arguments)
         app(args=expand(arguments))
-    except (ConfigError, StartupError) as error:
+    except (ConfigError, StartupError, MeasurementError) as error:
         typer.echo(f"tokenrouter: error: {error}", err=True)
         raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
 
@@ -126,6 +127,7 @@ def show_config(config: ConfigFile = None, demo: Demo = False, **flags: Any) -> 
 
 
 app.command()(plan)
+app.command()(calibrate)
 
 
 def _read(config: Path | None, demo: bool, flags: dict[str, Any]) -> Reading:

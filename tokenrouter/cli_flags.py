@@ -17,7 +17,7 @@ from tokenrouter.errors import ConfigError
 
 COMMANDS = frozenset({"serve", "check", "config"})
 """Commands that take these flags."""
-NUMBERS = frozenset({"--concurrency"})
+NUMBERS = frozenset({"--concurrency", "--share"})
 """Flags of other commands that may be followed by several numbers."""
 SWITCHES = frozenset({"--demo", "--json", "--help"})
 """Further flags of theirs, without a value."""
@@ -36,7 +36,7 @@ def expand(arguments: Sequence[str]) -> list[str]:
             name, inline, _ = argument.partition("=")
             flag, values = (name if name in REPEATABLE | NUMBERS else ""), len(inline)
         else:
-            if flag and values and (flag not in NUMBERS or argument.isdecimal()):
+            if flag and values and (flag not in NUMBERS or argument.replace(".", "", 1).isdecimal()):
                 expanded.append(flag)
             values += 1
         expanded.append(argument)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,11 @@ def measurements(at: float, own: int, away: int, seconds: float, member: int) ->
     )
 
 
+def pair(at: float, own: int, away: int) -> tuple[Measurements, Measurements]:
+    """A small model after ``own`` + ``away`` steps, and a large one that gives back at once."""
+    return measurements(at, own, away, 0.006, 0), measurements(at, 0, away, 0.02, 1)
+
+
 class FakeServer:
     """Routes between ``small`` and ``large``; counts what it was asked.
 
@@ -66,6 +72,8 @@ class FakeServer:
         }
         self.bodies: list[dict[str, Any]] = []
         self.key: str | None = None
+        self.delay_s = 0.0
+        self.most_at_once = self._at_once = 0
 
     @property
     def transport(self) -> httpx.MockTransport:
@@ -79,6 +87,10 @@ class FakeServer:
             return httpx.Response(200, json=self.info)
         body = json.loads(request.content)
         self.bodies.append(body)
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        await asyncio.sleep(self.delay_s)
+        self._at_once -= 1
         text = body["prompt"] if "prompt" in body else body["messages"][0]["content"]
         if text == "too long":
             return _error(400, "prompt: too long", "invalid_value")

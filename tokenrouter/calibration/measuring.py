@@ -9,56 +9,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tokenrouter.calibration.client import Deployment, first_failure
 from tokenrouter.calibration.prompts import Prompt
+from tokenrouter.calibration.windows import Reading, Window, between, check
 from tokenrouter.errors import MeasurementError
 from tokenrouter.ipc.measured import from_json
-from tokenrouter.ipc.messages import Measurements
 
 RAMP_S = 1.0
 """At most, before a window: prompts are computed, and requests spread over the members."""
 TICK_S = 0.25
 """Between two movements of a progress bar."""
-FEWEST_STEPS = 50
-"""Of each model: fewer tell too little of its latency."""
-FEWEST_HAND_OVERS = 20
-
 Advance = Callable[[float], None]
 """Told so many more seconds have been measured."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What the members said at one time, and the thresholds in force then."""
-
-    members: tuple[Measurements, ...]
-    thresholds: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Window:
-    """A time in which ``concurrency`` requests were kept in the deployment.
-
-    ``live``: of them, those past their prompts and in no queue of the front end, on average.
-    ``thresholds`` were in force from its beginning to its end; None: they changed.
-    """
-
-    concurrency: int
-    tokens_per_s: float
-    live: float
-    thresholds: tuple[int, ...] | None
-
-
-@dataclass(frozen=True)
-class Measured:
-    """All windows, and the readings before the first and after the last."""
-
-    windows: tuple[Window, ...]
-    before: Reading
-    after: Reading
 
 
 async def read(deployment: Deployment) -> Reading:
@@ -91,7 +55,7 @@ async def measure(
     max_tokens: int,
     threshold: float | None,
     advance: Advance,
-) -> Measured:
+) -> list[Window]:
     """Measure for so many seconds at each concurrency, in routed operation.
 
     Args:
@@ -103,7 +67,6 @@ async def measure(
     """
     asked = itertools.count()
     windows = []
-    first = await read(deployment)
 
     async def keep_asking() -> None:
         for number in asked:
@@ -122,70 +85,9 @@ async def measure(
                 after = await read(deployment)
                 for client in clients:
                     client.cancel()
-        windows.append(_window(concurrency, before, after))
-    measured = Measured(tuple(windows), first, await read(deployment))
-    check(measured, deployment.facts.members, seconds)
-    return measured
-
-
-def check(measured: Measured, names: Sequence[str], seconds: float) -> None:
-    """Make sure that enough happened.
-
-    Raises:
-        MeasurementError: it did not; says what, and what helps.
-    """
-    pairs = list(zip(measured.before.members, measured.after.members, strict=True))
-    steps = [_steps(after) - _steps(before) for before, after in pairs]
-    if any(after.at < before.at for before, after in pairs) or min(steps) < 0:
-        raise MeasurementError("a model was restarted while it was measured; calibrate again")
-    handed = sum(
-        _handed(after, member) - _handed(before, member)
-        for member, (before, after) in enumerate(pairs)
-    )
-    if not handed:
-        raise MeasurementError(
-            f"{names[0]} wrote everything: no request was handed over; serve with another "
-            "router_threshold (--share 0.1 finds one), or ask other --prompts"
-        )
-    if handed < FEWEST_HAND_OVERS:
-        raise MeasurementError(
-            f"only {handed} hand-overs happened, {FEWEST_HAND_OVERS} are needed; measure for "
-            f"--seconds {_longer(seconds, FEWEST_HAND_OVERS, handed):g}"
-        )
-    fewest = min(steps)
-    if fewest < FEWEST_STEPS:
-        name = names[steps.index(fewest)]
-        raise MeasurementError(
-            f"only {fewest} steps of {name} were measured, {FEWEST_STEPS} are needed; measure for "
-            f"--seconds {_longer(seconds, FEWEST_STEPS, fewest):g}"
-        )
-
-
-def _longer(seconds: float, needed: int, seen: int) -> float:
-    """Half as long again as it should take."""
-    return float(round(1.5 * seconds * needed / max(seen, 1) + 0.5))
-
-
-def _steps(of: Measurements) -> int:
-    return sum(sums.count for sums in of.steps.values())
-
-
-def _kept(of: Measurements) -> int:
-    return sum(kept for _, kept in of.hops.values())
-
-
-def _handed(of: Measurements, member: int) -> int:
-    return sum(count for to, (count, _) in of.hops.items() if to != member)
-
-
-def _window(concurrency: int, before: Reading, after: Reading) -> Window:
-    rates, live = [], []
-    for old, new in zip(before.members, after.members, strict=True):
-        elapsed = max(new.at - old.at, 1e-9)
-        rates.append((_kept(new) - _kept(old)) / elapsed)
-        live.append((new.live_seconds - old.live_seconds) / elapsed)
-    same = before.thresholds == after.thresholds
-    return Window(concurrency, sum(rates), max(live), after.thresholds if same else None)
+        windows.append(between(concurrency, before, after))
+    check(windows, deployment.facts.members)
+    return windows
 
 
 def _parts(seconds: float) -> Iterator[float]:

@@ -6,7 +6,7 @@ import math
 
 LAST = 0.999
 """Stands for infinity where a range has no end: some 500 times the threshold in force."""
-DIGITS = 6
+DIGITS = 4
 
 
 class Scale:

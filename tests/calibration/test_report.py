@@ -1,0 +1,85 @@
+"""How a calibration is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.calibration.fakes import pair
+from tests.calibration.test_findings import FACTS, measured
+from tokenrouter.calibration import report
+from tokenrouter.calibration.findings import find
+from tokenrouter.calibration.report import Advice, Result, Shares
+from tokenrouter.calibration.share import Answer, Point
+from tokenrouter.calibration.windows import Window
+from tokenrouter.throughput_model.outlook import Outlook, Row, Tail
+from tokenrouter.throughput_model.parameters import Prediction
+
+pytestmark = pytest.mark.timeout(60)
+
+SHARES = Shares(
+    [Answer(0.1, 0.25, 0.09, 0.01, "jump"), Answer(0.4, 1.0, 0.3, 0.02, "beyond")],
+    [Point(0.25, 0.09, 0.01, 900), Point(1.0, 0.3, 0.02, 900)],
+)
+
+
+def advice(window: Window) -> Advice:
+    nothing = (0.0, 0.0)
+    prediction = Prediction(4, (1, 3), 208.04, "exact", 14, 0.0, nothing, nothing, nothing)
+    row = Row(prediction, Tail(5.0, 60.0, nothing, 0.0), 0.9, 0.111, 0.2)
+    return Advice(window, 187.2, Outlook(4, (row,), row, True, 10, 230.0, 187.2, 180.0))
+
+
+def window(thresholds: tuple[int, ...] | None) -> Window:
+    """Of 185.5 tokens a second."""
+    members = (pair(4.0, 700, 42), pair(4.0, 0, 42))
+    return Window(4, (members[0][0], members[1][1]), thresholds)
+
+
+def result(**changes: Any) -> Result:
+    findings = find(FACTS, measured(pair(0.0, 0, 0), pair(9.0, 700, 300)))
+    told = [advice(window((1, 1)))]
+    parts = {"findings": findings, "advice": told, "shares": SHARES, "wrote": Path("p.yaml")}
+    return Result(FACTS, 16, None, **{**parts, **changes})
+
+
+def test_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+    report.show(result())
+    said = capsys.readouterr().out
+    assert said.startswith("demo: random at 0.3, 16 prompts\n")
+    assert "for 0.1: router_threshold: 0.25 gives 9.00% ± 1.00% (the share jumps here" in said
+    assert "for 0.4: router_threshold: 1 gives 30.00% ± 2.00% (out of reach" in said
+    rows = [" ".join(line.split("│")).split() for line in said.splitlines() if "│" in line]
+    assert ["small", "1", "1000", "6.00", "±", "0.00", "6.00", "1.00"] in rows
+    assert ["small", "large", "0.300", "±", "0.014", "0.00", "1.00"] in rows
+    assert ["4", "1,1", "185.5", "187.2", "1,3", "208.0", "11.1%"] in rows
+    assert "--threshold small=1 large=3," in said
+    assert "tokenrouter plan p.yaml tells more" in said
+    assert max(map(len, said.splitlines()[:-2])) <= report.FILE_WIDTH
+
+
+def test_thresholds_that_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    report.show(result(advice=[advice(window(None))], wrote=None))
+    said = capsys.readouterr().out
+    assert "various" in said and "p.yaml" not in said
+
+
+def test_to_programs() -> None:
+    told = json.loads(report.as_json(result()))
+    assert told["models"][0]["hops"][1]["share"] == pytest.approx(0.3)
+    assert told["concurrency"][0]["best"]["thresholds"] == [1, 3]
+    assert told["concurrency"][0]["predicted_tokens_per_s"] == 187.2
+    assert told["shares"][1]["kind"] == "beyond"
+    assert told["wrote"] == "p.yaml"
+    only_shares = json.loads(report.as_json(result(findings=None, advice=[], wrote=None)))
+    assert only_shares["models"] is None and only_shares["concurrency"] == []
+    assert len(only_shares["tried"]) == 2
+
+
+def test_only_a_router_threshold(capsys: pytest.CaptureFixture[str]) -> None:
+    report.show(result(findings=None, advice=[], wrote=None))
+    said = capsys.readouterr().out
+    assert "router threshold" in said and "step latency" not in said
