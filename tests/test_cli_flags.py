@@ -19,6 +19,7 @@ from tokenrouter.cli_flags import expand
         ("--model a=x --model b=y", "--model a=x --model b=y"),
         ("serve --port 3 x", "serve --port 3 x"),
         ("--threshold --port 3", "--threshold --port 3"),
+        ("--share 0.05 1 http://h", "--share 0.05 --share 1 http://h"),
         ("", ""),
     ],
 )

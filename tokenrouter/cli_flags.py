@@ -36,11 +36,15 @@ def expand(arguments: Sequence[str]) -> list[str]:
             name, inline, _ = argument.partition("=")
             flag, values = (name if name in REPEATABLE | NUMBERS else ""), len(inline)
         else:
-            if flag and values and (flag not in NUMBERS or argument.replace(".", "", 1).isdecimal()):
+            if flag and values and (flag not in NUMBERS or _is_number(argument)):
                 expanded.append(flag)
             values += 1
         expanded.append(argument)
     return expanded
+
+
+def _is_number(argument: str) -> bool:
+    return argument.replace(".", "", 1).isdecimal()
 
 
 def gather(flags: Mapping[str, Any]) -> Layer:
