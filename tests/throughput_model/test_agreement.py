@@ -142,4 +142,4 @@ def test_a_simulation_that_launches_between_completions_disagrees(
     monkeypatch.setattr(replay, "run", one_at_a_time)
     cases = [random_systems.draw(seed) for seed in range(QUICK)]
     wrong = [not simulate(case).agrees(case.exact.tokens_per_s) for case in cases]
-    assert sum(wrong) >= QUICK / 2
+    assert sum(wrong) >= QUICK / 4
