@@ -85,15 +85,14 @@ def _numbered(state: Ints, rows: Ints, table: Ints, count: int) -> int:
 
 @compiled
 def _start(concurrency: int, thresholds: Ints, limits: Ints, ticks: Ints, rows: Ints) -> Ints:
-    """Make all requests launch from the queue of model 0; returns a hash table of that state."""
+    """The first row: what launches from the queue of model 0; returns a hash table of that row."""
     slots = 16
     while slots < 2 * len(rows):
         slots *= 2
     table = numpy.full(slots, -1, numpy.int32)
-    state = numpy.zeros(rows.shape[1], numpy.int32)
-    state[0] = concurrency
-    _launch(state, thresholds, limits, ticks)
-    _numbered(state, rows, table, 0)
+    rows[0, 0] = concurrency
+    _launch(rows[0], thresholds, limits, ticks)
+    table[_find(rows[0], rows, table)] = 0
     return table
 
 
