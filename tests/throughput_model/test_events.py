@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model import decisions, events
+from tokenrouter.throughput_model import decisions, events, exact
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 
 P = 0.35
@@ -101,8 +101,23 @@ def test_a_wait_that_is_over_launches_what_is_there() -> None:
     assert trace.itl_p50_ms == pytest.approx(2.0, rel=0.003)
 
 
-def test_the_wait_that_counts_is_the_longest_of_those_left() -> None:
-    """A limit of one leaves the younger request, whose wait began at 2 as well."""
+def test_a_request_that_a_launch_left_waits_from_its_own_arrival() -> None:
+    """All three come at 2, a batch takes two; the third is overdue 20 later, not after the batch.
+
+    Then every 27 ms the pair waits 4 for its step, and the third 20 for company.
+    """
+    pair, third = ([1, 0, *[0] * 8], [1] * 10), ([1, 0], [1, 1])
+    limited = system(2.0, 5.0, limits=[None, 2])
+    trace = events.simulate(
+        limited, (1, 2), tapes(pair, pair, third), 2700.0, warm_up_ms=54.0, max_wait_ms=20.0
+    )
+    assert trace.expired_waits == (0, 100)
+    assert trace.mean_wait_ms == (0.0, pytest.approx(28 / 3))
+    assert trace.tokens.tolist() == [1000.0, 1000.0, 200.0]
+
+
+def test_a_threshold_that_is_met_is_no_expired_wait() -> None:
+    """One place, and two that want it: a younger one waits for ever, and counts nowhere."""
     pair = tapes(([1, 0], [1, 1]), ([1, 0], [1, 1]), ([0], [0]))
     limited = system(2.0, 50.0, limits=[None, 1])
     trace = events.simulate(limited, (1, 1), pair, 10_000.0, max_wait_ms=1.0)
@@ -178,30 +193,30 @@ def gathered(n: int) -> float:
 
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_closed_forms(n: int) -> None:
-    for vector, exact in (((n, 1), lockstep(n)), ((1, n), gathered(n))):
+    for vector, known in (((n, 1), lockstep(n)), ((1, n), gathered(n))):
         law = r2r(*LAW)
         (trace,) = events.compare(law, [vector], n, steps=300_000)
         mean, stderr = trace.expected(law)
-        assert mean == pytest.approx(exact, abs=4 * stderr)
-        assert trace.tokens_per_s == pytest.approx(exact, abs=4 * trace.stderr)
-        assert stderr < trace.stderr < 0.005 * exact
+        assert mean == pytest.approx(known, abs=4 * stderr)
+        assert trace.tokens_per_s == pytest.approx(known, abs=4 * trace.stderr)
+        assert stderr < trace.stderr < 0.005 * known
         assert trace.laps == 0
 
 
 @pytest.mark.parametrize(
-    ("n", "vector", "exact", "p99"),
+    ("n", "vector", "known", "p99"),
     [
         (2, (1, 1), 98.96, 56), (2, (1, 2), 110.32, 76), (4, (1, 1), 187.19, 60),
         (4, (1, 3), 207.95, 74), (4, (2, 2), 187.59, 68), (4, (4, 1), 138.31, 62),
     ],
 )  # fmt: skip
-def test_published_values(n: int, vector: tuple[int, ...], exact: float, p99: float) -> None:
+def test_published_values(n: int, vector: tuple[int, ...], known: float, p99: float) -> None:
     """The paper's pair; throughput from an exact chain, gaps from another simulation."""
     law = r2r(6.0, 27.9)
     (trace,) = events.compare(law, [vector], n, steps=500_000, seed=7)
     mean, stderr = trace.expected(law)
-    assert mean == pytest.approx(exact, abs=4 * stderr + 2e-4 * exact)
-    assert stderr < 1.5e-3 * exact
+    assert mean == pytest.approx(known, abs=4 * stderr + 2e-4 * known)
+    assert stderr < 1.5e-3 * known
     assert trace.itl_p99_ms == pytest.approx(p99, rel=0.02)
 
 
@@ -226,6 +241,21 @@ def test_slow_requests_are_served_less_where_the_threshold_favours_others() -> N
         rates.append(tokens[kinds == 1].sum() / tokens[kinds == 0].sum())
     assert rates[0] == pytest.approx(0.11, abs=0.02)
     assert rates[1] == pytest.approx(0.53, abs=0.04)
+
+
+@pytest.mark.parametrize(("vector", "loss", "margin"), [((1, 2), 0.0, 0.01), ((1, 4), 0.15, 0.02)])
+def test_bursts_cost_little_unless_all_must_meet(
+    vector: tuple[int, ...], loss: float, margin: float
+) -> None:
+    """Reference: p alternates between .02 and .18; against one p, as often on the whole."""
+    calm, busy = r2r(6.0, 27.9, p=0.02), r2r(6.0, 27.9, p=0.18)
+    bursts = decisions.bursty(calm, busy, 4, 60_000, seed=1, mean_stretch=50.0)
+    trace = events.simulate(calm, vector, bursts, 300_000.0)
+    hops = trace.hops.sum(axis=0)
+    even = r2r(6.0, 27.9, p=float(hops[0, 1] / hops[0].sum()))
+    pooled = exact.predict(even, 4, vector).tokens_per_s
+    assert 1 - trace.tokens_per_s / pooled == pytest.approx(loss, abs=margin)
+    assert trace.stderr < 0.01 * pooled
 
 
 def test_vectors_are_compared_on_the_same_decisions() -> None:
