@@ -108,6 +108,18 @@ def test_runs_have_the_lengths_that_were_measured() -> None:
     assert set(runs(tapes, 0, 1)) == {1}
 
 
+def test_requests_end_within_runs_after_so_many_steps() -> None:
+    tapes = decisions.from_runs(r2r(0.3), ({5: 1}, {1: 1}), 1, STEPS, seed=5, mean_steps=100)
+    following = tapes.following[0, : tapes.lengths[0]]
+    back = (places(tapes, 0) == 1) & (following == 0)
+    assert (places(tapes, 0) == 1).sum() == back.sum()
+    drafts = runs(tapes, 0, 0)
+    cut = sum(count for length, count in drafts.items() if length % 5)
+    assert cut / len(following) == pytest.approx(0.8 * 5 / 6 / 100, rel=0.15)
+    with pytest.raises(ConfigError, match=r"mean_steps: must be at least 1 step, got 0.5"):
+        decisions.from_runs(r2r(0.3), ({5: 1}, {1: 1}), 1, STEPS, seed=5, mean_steps=0.5)
+
+
 def test_a_model_without_measured_runs_stays_geometric() -> None:
     tapes = decisions.from_runs(r2r(0.25), ({}, {3: 7}), 1, STEPS, seed=6)
     lengths = runs(tapes, 0, 0)

@@ -80,7 +80,12 @@ def _ages(counts: Sequence[int]) -> tuple[NDArray[numpy.int64], Floats]:
 
 
 def from_runs(
-    system: System, runs: Sequence[Mapping[int, float]], requests: int, steps: int, seed: int
+    system: System,
+    runs: Sequence[Mapping[int, float]],
+    requests: int,
+    steps: int,
+    seed: int,
+    mean_steps: float | None = None,
 ) -> Tapes:
     """Decisions whose spacing is not geometric.
 
@@ -89,9 +94,15 @@ def from_runs(
     without staying; tokens are ``system.committed``. A draft of 5 and one step that checks it:
     [{5: 1}, {1: 1}].
 
+    ``mean_steps`` of a request, after which another takes its place, on model 0; None: it never
+    ends. With runs of fixed length, requests that never end may stay in step for ever because
+    they began so, whatever the thresholds.
+
     Raises:
         ConfigError: a run has no length, or ``steps`` are too few to come back to model 0.
     """
+    if mean_steps is not None and not mean_steps >= 1:
+        raise ConfigError(f"mean_steps: must be at least 1 step, got {mean_steps}")
     if len(runs) != system.size or system.size < 2:
         raise ConfigError(
             f"runs: {len(runs)} distributions for {system.size} models; give each one"
@@ -102,12 +113,13 @@ def from_runs(
     leaving = system.routing * (1.0 - numpy.eye(system.size))
     rows = cumulative(leaving / leaving.sum(axis=1, keepdims=True))
     committed = system.committed.astype(numpy.float32)
+    ends = 0.0 if mean_steps is None else 1.0 / mean_steps
     following, kept = _blank(requests, steps)
     lengths_of = numpy.empty(requests, numpy.int64)
     for request in range(requests):
-        uniform = numpy.random.default_rng([seed, request]).random((steps, 2))
+        uniform = numpy.random.default_rng([seed, request]).random((steps, 2 + (ends > 0)))
         lengths_of[request] = walk_runs(
-            uniform, hazards, rows, committed, following[request], kept[request]
+            uniform, ends, hazards, rows, committed, following[request], kept[request]
         )
     return _tapes(following, kept, lengths_of)
 

@@ -25,6 +25,8 @@ MORE_STEPS = 1_000_000
 """As `STEPS`, where it also gives the throughput."""
 UNEVEN = 2.5
 """How many times the mean number of steps some request may make; its tape repeats after them."""
+REQUEST_STEPS = 300.0
+"""Steps of a request on average, where run lengths are given: see `decisions.from_runs`."""
 LONG_WAIT = 10.0
 """The longest wait for a threshold, in longest steps, unless the file says another."""
 
@@ -130,7 +132,9 @@ class Scorer:
             return decisions.classes(kinds, steps, self.seed)
         if given.runs:
             runs = [given.runs.get(model.name, {}) for model in self.system.models]
-            return decisions.from_runs(self.system, runs, self.concurrency, steps, self.seed)
+            return decisions.from_runs(
+                self.system, runs, self.concurrency, steps, self.seed, mean_steps=REQUEST_STEPS
+            )
         return decisions.draw(self.system, self.concurrency, steps, self.seed)
 
 

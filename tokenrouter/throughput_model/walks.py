@@ -63,13 +63,17 @@ def walk(
 @compiled
 def walk_runs(
     uniform: Floats,
+    ends: float,
     hazards: Floats,
     cumulative: Floats,
     committed: Commits,
     following: Models,
     kept: Commits,
 ) -> int:
-    """As `walk`, leaving a model by the length of the run there; ends after a whole run."""
+    """As `walk`, leaving a model by the length of the run there; ends after a whole run.
+
+    With probability ``ends`` a step is the last of its request: another begins, on model 0.
+    """
     model, run, length = 0, 0, 0
     for step in range(len(following)):
         run += 1
@@ -78,8 +82,10 @@ def walk_runs(
             run, to = 0, 0
             while uniform[step, 1] >= cumulative[model, to]:
                 to += 1
-        following[step] = to
         kept[step] = committed[model, to]
+        if ends > 0 and uniform[step, 2] < ends:
+            run, to = 0, 0
+        following[step] = to
         model = to
         if model == 0 and run == 0:
             length = step + 1
