@@ -27,8 +27,12 @@ NAMES = ("small", "large")
 
 
 def ranked(member: int = 1, **options: Any) -> dict[str, Any]:
-    """The demo pair under `entropy`, one model (the large one) in two ranks."""
+    """The demo pair under `entropy`, one model (the large one) in two ranks.
+
+    One threshold is automatic, so that ranks measure their steps before they serve.
+    """
     config = demo("entropy", TAU, (1, 3), **options)
+    config["models"][0]["threshold"] = "auto"
     config["models"][member]["tp_size"] = 2
     return config
 
@@ -75,6 +79,8 @@ def test_aborts(demo_models: list[Model], problems: list[list[int]]) -> None:
                 pass
 
     with Server(ranked()) as server, ThreadPoolExecutor(16) as pool:
+        large = server.client.get("/get_server_info").json()["models"][1]
+        assert len(large["state"]["measurements"]["profile"]) == 6
         gone = [pool.submit(hang_up, server, i) for i in range(16)]
         assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
         for each in gone:
