@@ -113,7 +113,9 @@ class World:
     def restart_planner(self) -> None:
         fixed = {m: int(each) for m, each in enumerate(self.wanted) if each != "auto"}
         names = ("small", "large")
-        rules = Rules(names, (256, 256), fixed, fixed_table(self._first), self.itl_p99_ms)
+        rules = Rules(
+            names, (256, 256), fixed, fixed_table(self._first), itl_p99_ms=self.itl_p99_ms
+        )
         self.controller = Controller(rules, self.now)
         self._solution = None
 

@@ -17,14 +17,16 @@ class Rules:
     """What the deployment allows; of each member, in order.
 
     ``limits``: most requests in a step. ``fixed``: thresholds that the user has set, by member.
-    ``base``: the table of the configuration, with 1 where it says auto. ``itl_p99_ms``: the gap
-    between tokens that 1 % may exceed, if that limits what is best.
+    ``base``: the table of the configuration, with 1 where it says auto. ``max_wait_ms``: longest
+    wait for a threshold; None: ten of the longest steps. ``itl_p99_ms``: the gap between tokens
+    that 1 % may exceed, if that limits what is best.
     """
 
     names: Sequence[str]
     limits: Sequence[int]
     fixed: Mapping[int, int]
     base: Table
+    max_wait_ms: float | None = None
     itl_p99_ms: float | None = None
 
 
@@ -38,6 +40,7 @@ def rules(config: Config, roster: Roster) -> Rules:
         ],
         {m: each.threshold for m, each in enumerate(config.models) if each.threshold != "auto"},
         fixed_table(config.first_thresholds),
+        config.max_wait_ms,
         config.itl_p99_ms,
     )
 
