@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import threading
@@ -12,9 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from tokenrouter.errors import ConfigError
 from tokenrouter.planner.problem import Problem, Solution
 
-SOLVING = "tokenrouter.planner.solving"
-"""Imported with the first problem: its numba takes a second, and memory."""
 LOWEST = 19
+"""Of nice values."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +44,11 @@ def _yield_to_everybody() -> None:
 
 
 def _solve(problem: Problem) -> Solution | None:
-    solve: Callable[[Problem], Solution] = importlib.import_module(SOLVING).solve
+    # With the first problem: numba takes a second of CPU time, and 80 MB.
+    from tokenrouter.planner import solving
+
     try:
-        return solve(problem)
+        return solving.solve(problem)
     except ConfigError as error:
         logger.warning("no thresholds for what was measured: %s", error)
         return None
