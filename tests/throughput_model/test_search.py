@@ -63,6 +63,19 @@ def test_thresholds_of_many_models_are_found_among_thousands():
     assert found.best.tokens_per_s > 1.01 * float(numpy.median(rates))
 
 
+def test_thresholds_that_only_suit_requests_in_step_are_not_chosen():
+    """At 256 requests (63, 20) is best if all begin together, and 17 % slower if they scatter."""
+    models = (Model("a", Latency(base=58.41)), Model("b", Latency(base=48.01)))
+    system = System(models, numpy.array([[0.037, 0.963], [0.83, 0.17]]), numpy.ones((2, 2)))
+    crowd = simulate.Simulation(system, 256, simulate.tapes_for(system, 256, 20_000, 5))
+    best = search.best(system, 256).best.thresholds
+    in_step = crowd.run([best, (66, 20)], 20_000).tokens_per_s
+    scattered = crowd.run([best, (66, 20)], 20_000, scattered=True).tokens_per_s
+    assert in_step[1] > 1.1 * scattered[1]
+    assert in_step[0] == pytest.approx(scattered[0], rel=0.01)
+    assert in_step[0] == pytest.approx(in_step[1], rel=0.005)
+
+
 def test_fixed_thresholds_stay():
     found = search.best(r2r(), 16, fixed={1: 3})
     assert {each.thresholds[1] for each in found.tried} == {3}

@@ -4,8 +4,9 @@ import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model import simulate
+from tokenrouter.throughput_model import exact, simulate
 from tokenrouter.throughput_model.parameters import Latency, Model, System
+from tokenrouter.throughput_model.space import space
 
 
 def r2r(p: float = 0.35, large: Latency | None = None, max_batch: int | None = None) -> System:
@@ -29,6 +30,42 @@ def test_values_of_the_exact_chain(requests, thresholds, tokens_per_s):
     assert found.tokens_per_s == pytest.approx(tokens_per_s, rel=0.002)
     assert found.method == "simulated"
     assert found.states == 0
+
+
+def random_system(seed: int) -> tuple[System, int, tuple[int, ...]]:
+    """A system of 2 to 4 models, a number of requests, and thresholds; its chain is small."""
+    chance = numpy.random.default_rng(seed)
+    count = 2 + seed % 3
+    requests = int(chance.integers(2, (12, 5, 4)[count - 2]))
+    models = tuple(
+        Model(
+            f"m{index}",
+            Latency(base=float(chance.integers(2, 12)), per_request=float(chance.integers(0, 2))),
+            None if chance.random() < 0.5 else int(chance.integers(1, requests + 1)),
+        )
+        for index in range(count)
+    )
+    routing = chance.dirichlet(numpy.ones(count), size=count)
+    system = System(models, routing, chance.uniform(0, 2, (count, count)), tick_ms=1.0)
+    return system, requests, space(system, requests).random(1, chance)[0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_exact_chain_and_the_simulation_agree(seed):
+    system, requests, thresholds = random_system(seed)
+    known = exact.predict(system, requests, thresholds)
+    (found,) = simulate.predict(system, requests, [thresholds], events=400_000)
+    assert found.tokens_per_s == pytest.approx(known.tokens_per_s, rel=0.003)
+    assert found.utilisation == pytest.approx(known.utilisation, rel=0.01)
+    assert found.mean_batch == pytest.approx(known.mean_batch, rel=0.01)
+    assert found.mean_queue == pytest.approx(known.mean_queue, rel=0.03, abs=0.01)
+
+
+@pytest.mark.parametrize("thresholds", [(1, 140), (1, 200), (60, 150)])
+def test_they_agree_on_a_crowd(thresholds):
+    known = exact.predict(r2r(), 256, thresholds, max_states=60_000)
+    (found,) = simulate.predict(r2r(), 256, [thresholds])
+    assert found.tokens_per_s == pytest.approx(known.tokens_per_s, rel=0.003)
 
 
 def test_the_figures_of_each_model_agree_with_the_laws_of_queues():

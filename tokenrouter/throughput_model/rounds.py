@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -20,8 +20,8 @@ class Effort:
     """How hard to look.
 
     Spaces of up to ``exhaustive`` vectors are scored whole, larger ones by ``climbers`` that
-    start at the best of some fixed and ``random`` places. ``rounds``: (vectors, events) from
-    the first score on; the last gives the predictions.
+    start at the best of some fixed and ``random`` places, and as many at random ones.
+    ``rounds``: (vectors, events) from the first score on; the last gives the predictions.
     """
 
     exhaustive: int
@@ -30,8 +30,12 @@ class Effort:
     rounds: tuple[tuple[int, int], ...]
 
 
-THOROUGH = Effort(500, 8, 100, ((0, 4000), (48, 16_000), (12, 100_000)))
+THOROUGH = Effort(500, 10, 300, ((0, 4000), (48, 16_000), (12, 100_000)))
 QUICK = Effort(200, 3, 24, ((0, 2500), (16, 10_000), (5, 40_000)))
+PLATEAU = 0.002
+"""Rates that differ by no more than this share are about as good."""
+FALL = 0.02
+"""Rates from two starts that differ by more than this share are not the same but for chance."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -60,7 +64,7 @@ def finalists(
     hints: Iterable[Thresholds] = (),
     seed: int = 0,
 ) -> list[Prediction]:
-    """Predictions of the best vectors and of the lowest, best first.
+    """Predictions of the best vectors and of the lowest, best first (`_by_worse_start`).
 
     ``hints``: where else to begin.
     """
@@ -68,7 +72,7 @@ def finalists(
     (_, first), *later = effort.rounds
 
     def score(vectors: Sequence[Thresholds]) -> Floats:
-        return short.run(vectors, first).tokens_per_s
+        return short.run(vectors, first, scattered=True).tokens_per_s
 
     scores = pattern.Scores(score)
     if (everything := space.some(effort.exhaustive)) is not None:
@@ -76,17 +80,45 @@ def finalists(
     else:
         generator = numpy.random.default_rng(seed)
         begin = [space.clip(each) for each in hints]
-        scores.add([*begin, *pattern.starts(space, generator, effort.random)])
-        pattern.climb(space, scores, [*begin, *scores.best(effort.climbers)])
-    left = scores.best(len(scores.known))
+        places = pattern.starts(space, generator, effort.random)
+        scores.add([*begin, *places])
+        first_best = scores.best(effort.climbers)
+        pattern.climb(space, scores, [*begin, *first_best, *places[-effort.climbers :]])
+    rates = scores.known
     long = Simulation(system, concurrency, draws.judge)
     found: list[Prediction] = []
     for count, events in later:
-        vectors = list(dict.fromkeys([space.low, *left[:count]]))
-        found = predictions(long, vectors, events)
-        found.sort(key=lambda each: -each.tokens_per_s)
-        left = [each.thresholds for each in found]
-    return found
+        found = predictions(long, [*_spread(rates, count, space.low)], events)
+        rates = {each.thresholds: each.tokens_per_s for each in found}
+    return _by_worse_start(long, found, later[-1][1] // 4)
+
+
+def _spread(rates: Mapping[Thresholds, float], count: int, low: Thresholds) -> set[Thresholds]:
+    """``low``, and about ``count`` others: the best, and some all over those about as good.
+
+    Many vectors of a plateau give the very same rate, and its edge is no better than its middle.
+    """
+    best = sorted(rates, key=lambda each: (-rates[each], each))
+    plateau = sorted(each for each in best if rates[each] > (1 - PLATEAU) * rates[best[0]])
+    half = count // 2
+    return {low, *best[: count - half], *plateau[:: max(1, len(plateau) // half)]}
+
+
+def _by_worse_start(
+    simulation: Simulation, found: Sequence[Prediction], events: int
+) -> list[Prediction]:
+    """Best first by the rate that a vector reaches from any start.
+
+    Crowds can be bistable: some vectors write fast only as long as requests move in step, as
+    they do when all begin together, and fall behind for good once they scatter.
+    """
+    vectors = [each.thresholds for each in found]
+    scattered = simulation.run(vectors, events, scattered=True).tokens_per_s.tolist()
+    rates = {
+        each.thresholds: rate if rate < (1 - FALL) * each.tokens_per_s else each.tokens_per_s
+        for each, rate in zip(found, scattered, strict=True)
+    }
+    return sorted(found, key=lambda each: -rates[each.thresholds])
 
 
 def noise(one: Prediction, other: Prediction) -> float:
@@ -95,11 +127,11 @@ def noise(one: Prediction, other: Prediction) -> float:
 
 
 def prefer_low(found: Sequence[Prediction], low: Thresholds, margin: float) -> Prediction:
-    """The best of predictions; ``low`` unless its gain over that is more than chance.
+    """The first of predictions; ``low`` unless its gain over that is more than chance.
 
     It must also be more than ``margin``, a share of what ``low`` gives.
     """
-    best = max(found, key=lambda each: each.tokens_per_s)
+    best = found[0]
     lowest = next(each for each in found if each.thresholds == low)
     gain = best.tokens_per_s - lowest.tokens_per_s
     return best if gain > max(noise(best, lowest), margin * lowest.tokens_per_s) else lowest

@@ -16,15 +16,18 @@ from tokenrouter.throughput_model.space import Space, space
 from tokenrouter.throughput_model.tables import table
 
 __all__ = ["Found", "best", "feasible", "table"]
-WHOLE = 60
+WHOLE = 150
 """Feasible vectors up to which a search is exact, if their chains are small."""
-WHOLE_STATES = 1500
+WHOLE_STATES = 15_000
 """And states of the largest chain of such a search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``best``; and ``tried``: predictions of all candidates that came far, best first."""
+    """``best``; and ``tried``: predictions of all candidates that came far, fastest first.
+
+    ``best`` may be slower than others that are as fast only while requests move in step.
+    """
 
     best: Prediction
     tried: tuple[Prediction, ...]
@@ -63,7 +66,8 @@ def best(
     if tried is None:
         draws = Draws.draw(system, concurrency, THOROUGH, seed)
         tried = finalists(system, concurrency, vectors, THOROUGH, draws, seed=seed)
-    return Found(prefer_low(tried, vectors.low, margin), tuple(tried))
+    fastest = sorted(tried, key=lambda each: -each.tokens_per_s)
+    return Found(prefer_low(tried, vectors.low, margin), tuple(fastest))
 
 
 def _exactly(system: System, concurrency: int, vectors: Space) -> list[Prediction] | None:

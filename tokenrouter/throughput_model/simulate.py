@@ -73,15 +73,24 @@ class Simulation:
         self._tokens = system.tokens_per_visit
         self._tapes = decisions
 
-    def run(self, thresholds: Sequence[Thresholds], events: int) -> Samples:
-        """Feasible vectors, each for at least ``events`` completions after a tenth as warm-up."""
+    def run(
+        self, thresholds: Sequence[Thresholds], events: int, scattered: bool = False
+    ) -> Samples:
+        """Feasible vectors, each for at least ``events`` completions after a tenth as warm-up.
+
+        ``scattered``: as many requests begin in each queue; else all begin in that of model 0.
+        """
         vectors = numpy.array(thresholds, numpy.int64).reshape(-1, self.limits.size)
         rows, models = vectors.shape
+        start = numpy.zeros(models, numpy.int64)
+        if scattered:
+            start += self.concurrency // models
+        start[0] += self.concurrency - start.sum()
         shapes = (BATCHES, BATCHES, models, models, models, models)
         counted = tuple(numpy.zeros((rows, each)) for each in shapes)
         length = -(-events // BATCHES)
         _run(
-            vectors, self.concurrency, self._latencies, self.limits, self._tokens,
+            vectors, start, self._latencies, self.limits, self._tokens,
             self._tapes.sums, self._tapes.length, events // 10, length, *counted,
         )  # fmt: skip
         return Samples(*counted)
@@ -137,7 +146,7 @@ def predictions(
 @compiled
 def _run(
     vectors: NDArray[numpy.int64],
-    concurrency: int,
+    start: NDArray[numpy.int64],
     latencies: Floats,
     limits: NDArray[numpy.int64],
     tokens_per_visit: Floats,
@@ -160,7 +169,7 @@ def _run(
         running = numpy.zeros(models, numpy.int64)
         left = numpy.full(models, numpy.inf)  # ms until the running step completes
         place = numpy.zeros(models, numpy.int64)  # on its tape
-        queue[0] = concurrency
+        queue[:] = start
         for event in range(-warm_up - 1, length * BATCHES):
             elapsed = left.min() if event >= -warm_up else 0.0
             for m in range(models):
@@ -173,14 +182,14 @@ def _run(
                 if left[m] > tolerance:
                     continue
                 size = running[m]
-                start = place[m]
+                first = place[m]
                 others = size
                 for k in range(models - 1):
-                    count = sums[m, start + size, k] - sums[m, start, k]
+                    count = sums[m, first + size, k] - sums[m, first, k]
                     queue[k] += count
                     others -= count
                 queue[models - 1] += others
-                place[m] = (start + size) % tape
+                place[m] = (first + size) % tape
                 written += tokens_per_visit[m] * size
                 running[m] = 0
                 left[m] = numpy.inf
