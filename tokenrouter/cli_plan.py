@@ -103,12 +103,8 @@ def _cases(given: Parameters, outlooks: Sequence[Outlook], progress: Progress) -
 @contextmanager
 def _progress(shown: bool) -> Iterator[Progress]:
     """Shows on stderr how far it is, if ``shown`` and somebody looks."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from tokenrouter.cli_progress import progress_bars
 
-    console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    hidden = not (shown and console.is_terminal)
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task("", total=1.0)
-        yield lambda share, what: bar.update(task, completed=share, description=what)
+    with progress_bars(shown) as bars:
+        task = bars.add_task("", total=1.0)
+        yield lambda share, what: bars.update(task, completed=share, description=what)

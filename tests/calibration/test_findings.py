@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import astuple, replace
 
 from tests.calibration.fakes import measurements, pair, steps
-from tokenrouter.calibration.client import Facts
+from tokenrouter.calibration.facts import Facts
 from tokenrouter.calibration.findings import find
 from tokenrouter.calibration.windows import Reading, Window, between
 from tokenrouter.errors import MeasurementError

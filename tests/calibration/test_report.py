@@ -11,9 +11,9 @@ import pytest
 from tests.calibration.fakes import pair
 from tests.calibration.test_findings import FACTS, measured
 from tokenrouter.calibration import report
+from tokenrouter.calibration.bisection import Answer, Point
 from tokenrouter.calibration.findings import find
-from tokenrouter.calibration.report import Advice, Result, Shares
-from tokenrouter.calibration.share import Answer, Point
+from tokenrouter.calibration.result import Advice, Result, Shares
 from tokenrouter.calibration.windows import Window
 from tokenrouter.throughput_model.outlook import Outlook, Row, Tail
 from tokenrouter.throughput_model.parameters import Prediction

@@ -1,5 +1,6 @@
 """Measures a deployment in routed operation: `tokenrouter calibrate`.
 
-`prompts.py` has what is asked, `client.py` asks it, `measuring.py` learns the parameters of the
-throughput model meanwhile, `share.py` finds a router threshold, `report.py` tells.
+Reading order: `run.py` (one calibration), `prompts.py` and `client.py` (what is asked, and how),
+`share.py` with `bisection.py` and `scale.py` (a router threshold), `measuring.py` with `windows.py`
+(what members measure meanwhile), `findings.py` (parameters of the throughput model), `report.py`.
 """

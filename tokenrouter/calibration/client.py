@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import httpx
 import orjson
 
+from tokenrouter.calibration import facts
 from tokenrouter.calibration.prompts import Prompt
 from tokenrouter.errors import (
     AuthenticationError,
@@ -34,31 +34,12 @@ class Usage:
     of_others: int
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What does not change while a deployment is measured.
-
-    Attributes:
-        name: of routed requests.
-        members: names of the models, in order; ``limits``: most requests in a step of each.
-        router_threshold: in force; None: the algorithm's default.
-        threshold_range: legal router thresholds.
-    """
-
-    name: str
-    algorithm: str
-    members: tuple[str, ...]
-    limits: tuple[int, ...]
-    router_threshold: float | None
-    threshold_range: tuple[float, float]
-
-
 class Deployment:
     """A running server that routes between at least two models; made by `connected`."""
 
     def __init__(self, client: httpx.AsyncClient, place: str) -> None:
         self._client, self._place = client, place
-        self.facts: Facts
+        self.facts: facts.Facts
 
     async def open(self) -> None:
         """Learn the facts.
@@ -69,7 +50,7 @@ class Deployment:
         """
         info = await self.info()
         try:
-            self.facts = _facts(info)
+            self.facts = facts.read(info)
         except (KeyError, TypeError) as error:
             raise self._foreign("/get_server_info") from error
         if len(self.facts.members) < 2:
@@ -184,17 +165,3 @@ def first_failure() -> Iterator[None]:
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first from None
-
-
-def _facts(info: Any) -> Facts:
-    models: Sequence[dict[str, Any]] = info["models"]
-    low, high = info["router_threshold_range"]
-    threshold = info["router_threshold"]
-    return Facts(
-        name=info["served_name"],
-        algorithm=info["algorithm"],
-        members=tuple(model["name"] for model in models),
-        limits=tuple(int(model["max_batch"]) for model in models),
-        router_threshold=None if threshold is None else float(threshold),
-        threshold_range=(-math.inf if low is None else low, math.inf if high is None else high),
-    )

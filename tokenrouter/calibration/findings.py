@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from tokenrouter.calibration.client import Facts
+from tokenrouter.calibration.facts import Facts
 from tokenrouter.calibration.windows import Window, totals
 from tokenrouter.errors import ConfigError, MeasurementError
 from tokenrouter.ipc.messages import Measurements, StepSums

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from tokenrouter.calibration.client import Facts
+from tokenrouter.calibration.facts import Facts
 from tokenrouter.calibration.findings import Findings
-from tokenrouter.calibration.share import Answer, Point
-from tokenrouter.calibration.windows import Window
-from tokenrouter.throughput_model.outlook import Outlook
+from tokenrouter.calibration.result import Advice, Result, Shares
 
 FILE_WIDTH = 100
 """Columns of a table that is no terminal's."""
@@ -25,42 +22,6 @@ KINDS = {
     "jump": "the share jumps here; nothing comes nearer",
     "beyond": "out of reach; this is the nearest",
 }
-
-
-@dataclass(frozen=True)
-class Advice:
-    """The best thresholds at one concurrency, beside what was measured there.
-
-    ``predicted``: tokens/s by the thresholds in force; None: they changed meanwhile.
-    """
-
-    window: Window
-    predicted: float | None
-    outlook: Outlook
-
-
-@dataclass(frozen=True)
-class Shares:
-    """The router threshold for each wanted share, and everything that was tried."""
-
-    answers: Sequence[Answer]
-    points: Sequence[Point]
-
-
-@dataclass(frozen=True)
-class Result:
-    """All that was found; parts that nobody asked for are None.
-
-    ``threshold``: router threshold that was measured at; None: the deployment's.
-    """
-
-    facts: Facts
-    prompts: int
-    threshold: float | None
-    findings: Findings | None
-    advice: Sequence[Advice]
-    shares: Shares | None
-    wrote: Path | None
 
 
 def as_json(result: Result) -> str:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import yaml
 
 from tests.integration.server import Server
 from tokenrouter import cli
@@ -104,3 +110,25 @@ def test_the_share_of_the_demo_pair(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert found["models"] is None and found["prompts"] == 12
     shares = [point["share"] for point in found["tried"]]
     assert shares == sorted(shares, reverse=True) and len(shares) <= 10
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+    config, out = tmp_path / "config.yaml", tmp_path / "params.yaml"
+    models = [{"name": name, "engine": "timed", "step_ms": 2} for name in LATENCIES]
+    config.write_text(yaml.safe_dump({"algorithm": "random", "models": models}))
+    flags = ["--config", str(config), "--seconds", "60", "--out", str(out)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tokenrouter", "calibrate", *flags], stderr=subprocess.PIPE
+    ) as process:
+        deadline = time.monotonic() + 60
+        while len(children := psutil.Process(process.pid).children(recursive=True)) < 5:
+            assert time.monotonic() < deadline, children
+            time.sleep(0.1)
+        time.sleep(2.0)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 130, said
+    assert b"Traceback" not in said
+    assert not any(child.is_running() for child in children)
+    assert not out.exists()
