@@ -26,9 +26,7 @@ FED = (1, 1, 1, 2, 8)
 """Tokens that steps of one size feed each request, one step after the other."""
 LONGEST = CONTEXT + sum(FED)
 BUDGET_S = 1.5
-"""A size that would probably take longer than what is left of this is not measured."""
-GROWTH = 2.0
-"""How much longer than one size the next one may take."""
+"""No step begins after this, nor a size for which too little of it is left."""
 
 Step = Callable[[Sequence[Work]], object]
 
@@ -64,7 +62,7 @@ def profile(
             visit.computed = CONTEXT
         spent = clock() - began
         left -= spent
-        if left < GROWTH * spent:
+        if left < spent:  # the next one will hardly take less
             break
     for visit in visits:
         engine.release(visit)
