@@ -3,11 +3,13 @@
     python benchmarks/throughput_solver.py [--json FILE]
 
 Machine code is compiled before anything is timed. ``limit`` is what a time must stay under.
+Searches are compared with a long random search (M = 2: all vectors), judged on other tapes.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -15,8 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tokenrouter.throughput_model import exact, search
+import numpy
+
+from tokenrouter.throughput_model import exact, search, simulate
 from tokenrouter.throughput_model.parameters import Latency, Model, System
+from tokenrouter.throughput_model.space import space
 from tokenrouter.throughput_model.systems import r2r
 
 PAPER = r2r((Model("small", Latency(6.0)), Model("large", Latency(27.9))), 0.35, 0.1)
@@ -56,13 +61,60 @@ def chains() -> Iterator[Timing]:
     yield timed("N=256, (1, 140)", lambda: solve(PAPER, 256, [(1, 140)], 400_000))
 
 
+def four_models() -> System:
+    """Their thresholds bring 20 %."""
+    chance = numpy.random.default_rng(0)
+    times = (12.0, 35.0, 50.0, 8.0)
+    models = tuple(Model(f"m{index}", Latency(each)) for index, each in enumerate(times))
+    routing = chance.dirichlet(numpy.full(4, 0.5), size=4) * 0.96 + 0.01
+    return System(models, routing, numpy.ones((4, 4)))
+
+
+def searches() -> Iterator[Timing]:
+    """The best vector of a crowd, and whole tables."""
+    for name, system, limit in (("M=2", PAPER, 3.0), ("M=4", four_models(), 15.0)):
+        found: list[search.Found] = []
+
+        def look(system: System = system, found: list[search.Found] = found) -> str:
+            found.append(search.best(system, 256))
+            best = found[-1].best
+            return f"best {best.thresholds} {best.tokens_per_s:.1f} tokens/s"
+
+        timing = timed(f"{name}, N=256, best", look, limit)
+        lost = 100 * regret(system, 256, found[0].best.thresholds)
+        yield Timing(timing.what, timing.cpu_s, limit, f"{timing.note}, regret {lost:.2f} %")
+    for name, system in (("M=2", PAPER), ("M=4", four_models())):
+        limit = 2.0 if name == "M=2" else None
+        yield timed(
+            f"{name}, table of 64",
+            lambda system=system: f"now 16: {search.table(system, 64, at=16)[15]}",
+            limit,
+        )
+
+
+def regret(system: System, requests: int, chosen: tuple[int, ...], most: int = 40_000) -> float:
+    """The share of throughput that a far longer search would have found on top."""
+    vectors = space(system, requests)
+    everything = vectors.some(most)
+    if everything is None:
+        everything = list(set(vectors.random(most, numpy.random.default_rng(7))))
+    crowd = simulate.Simulation(
+        system, requests, simulate.tapes_for(system, requests, 100_000, 1234)
+    )
+    rates = crowd.run(everything, 3000, scattered=True).tokens_per_s
+    best = [everything[index] for index in numpy.argsort(-rates)[:50]]
+    judged = crowd.run([chosen, *best], 100_000, scattered=True).tokens_per_s
+    return float(1 - judged[0] / judged.max())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="also write the times to this file")
     arguments = parser.parse_args()
     solve(PAPER, 2, [(1, 1)], 100)
+    search.best(PAPER, 20)
     timings = []
-    for each in chains():
+    for each in itertools.chain(chains(), searches()):
         limit = "" if each.limit_s is None else f"(limit {each.limit_s:g} s)"
         print(f"{each.what:28} {each.cpu_s:7.3f} s {limit:14} {each.note}", flush=True)
         timings.append(each)
