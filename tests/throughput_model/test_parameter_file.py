@@ -192,6 +192,10 @@ def test_runs_become_shares() -> None:
         (with_large(runs={0: 1}), "models.large.runs: a run has at least 1 step"),
         (with_large(runs={2: 0}), "models.large.runs: no length has a weight above 0"),
         (with_large(runs=3), "models.large.runs: must be weights by number of steps"),
+        (
+            example(models=[{"name": "a", "latency_ms": 1, "runs": {2: 1}}], routing=[[1]]),
+            "models.a.runs: there is no other model to go to; leave it out",
+        ),
         (example(routing=None), "routing: field required"),
         (example(routing=[[0.6, 0.35], [1, 0]]), "routing: the row of small adds up to 0.95"),
         (example(routing=[[0.6, 0.4], [1]]), "routing: must have a row and a column for each"),

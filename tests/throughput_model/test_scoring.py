@@ -89,6 +89,25 @@ def test_requests_that_begin_in_step_do_not_stay_so() -> None:
     assert waiting.tokens_per_s > 1.25 * ones.tokens_per_s
 
 
+def test_runs_say_how_often_a_model_is_left() -> None:
+    """Whatever the routing matrix says: the bound is of drafts of five, one check each."""
+    runs = {"small": {4: 0.5, 6: 0.5}, "large": {1: 1.0}}
+    found = Scorer(parameters(runs=runs), 1, seed=0)
+    assert found.system.routing == pytest.approx(pair(0.2).routing)
+    assert found.bound == pytest.approx(1e3 * 5 / 57.9)
+    assert found.predict((1, 1)).tokens_per_s == pytest.approx(found.bound, rel=0.01)
+
+
+def test_classes_together_are_bounded_by_what_each_is() -> None:
+    """Two at .02, two at .18: none waits for anything, or the large model takes all at once."""
+    halves = (RequestClass(0.5, pair(0.02)), RequestClass(0.5, pair(0.18)))
+    both = scorer(classes=halves)
+    alone = [2e3 / (6.0 + p * 27.9) for p in (0.02, 0.18)]
+    assert both.bound == pytest.approx(sum(alone))
+    assert both.bound > scorer(system=pair(0.1)).bound
+    assert both.predict((1, 1)).tokens_per_s <= both.bound
+
+
 def test_a_short_wait_launches_what_would_wait_longer() -> None:
     patient, hurried = scorer(), scorer(max_wait_ms=1.0)
     ones = patient.predict((1, 1))

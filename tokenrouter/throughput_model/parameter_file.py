@@ -33,10 +33,7 @@ from tokenrouter.throughput_model.file_entries import (
     ModelEntry,
 )
 from tokenrouter.throughput_model.latency_file import latency_value
-from tokenrouter.throughput_model.parameters import Model, System, Thresholds
-
-SHARE_TOLERANCE = 1e-6
-"""How far from one the shares of all classes may add up."""
+from tokenrouter.throughput_model.parameters import SUM_TOLERANCE, Model, System, Thresholds
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,9 +95,11 @@ def parse(content: Mapping[Any, Any]) -> Parameters:
         f"models.{name}: this name is given twice; choose another"
         for name in sorted({name for name in names if names.count(name) > 1})
     ]
+    if len(entries) == 1 and entries[0].runs:
+        problems.append(f"models.{names[0]}.runs: there is no other model to go to; leave it out")
     kinds = _entries(ClassEntry, "classes", content.get("classes"), problems)
     total = sum(kind.share for kind in kinds)
-    if kinds and not problems and abs(total - 1.0) > SHARE_TOLERANCE:
+    if kinds and not problems and abs(total - 1.0) > SUM_TOLERANCE:
         problems.append(f"classes: the shares add up to {total:.6g}; they must be 1")
     if problems or file is None:
         raise ConfigError(*problems)

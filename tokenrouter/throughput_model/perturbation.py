@@ -45,12 +45,17 @@ def with_hop(system: System, m: int, k: int, factor: float) -> System:
 
 def with_hand_overs(system: System, factor: float) -> System:
     """Where requests may stay on a model or not, they leave it ``factor`` times as often."""
-    routing = system.routing.copy()
     for m in _choices(system):
-        stay = routing[m, m]
-        leave = min((1.0 - stay) * factor, 1.0)
-        routing[m] *= leave / (1.0 - stay)
-        routing[m, m] = 1.0 - leave
+        system = with_leaving(system, m, min((1.0 - system.routing[m, m]) * factor, 1.0))
+    return system
+
+
+def with_leaving(system: System, m: int, leave: float) -> System:
+    """A step on m leads elsewhere with probability ``leave``, in the proportions there were."""
+    routing = system.routing.copy()
+    stay = routing[m, m]
+    routing[m] *= leave / (1.0 - stay)
+    routing[m, m] = 1.0 - leave
     return replace(system, routing=routing)
 
 

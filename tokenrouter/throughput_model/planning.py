@@ -29,13 +29,12 @@ def plan(parameters: Parameters, progress: Progress, seed: int = 0) -> list[Outl
     Raises:
         ConfigError: a concurrency at which none of the given thresholds is feasible.
     """
-    system = parameters.system
     outlooks = []
     for index, concurrency in enumerate(parameters.concurrency):
         begun, what = index / len(parameters.concurrency), f"{concurrency} at once"
         progress(begun, what)
-        vectors = candidates(system, concurrency, parameters.thresholds, seed)
         scorer = Scorer(parameters, concurrency, seed)
+        vectors = candidates(scorer.system, concurrency, parameters.thresholds, seed)
         for done, vector in enumerate(vectors):
             progress(begun + done / len(vectors) / len(parameters.concurrency), what)
             scorer.predict(vector)

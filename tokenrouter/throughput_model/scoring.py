@@ -15,8 +15,9 @@ import numpy
 
 from tokenrouter.throughput_model import bounds, decisions, evaluate, events
 from tokenrouter.throughput_model.outlook import Tail
-from tokenrouter.throughput_model.parameter_file import Parameters
-from tokenrouter.throughput_model.parameters import Prediction, Thresholds
+from tokenrouter.throughput_model.parameter_file import Parameters, RequestClass
+from tokenrouter.throughput_model.parameters import Prediction, System, Thresholds
+from tokenrouter.throughput_model.perturbation import with_leaving
 from tokenrouter.throughput_model.trace import Trace
 
 STEPS = 200_000
@@ -35,7 +36,7 @@ class Scorer:
     """Predicts what threshold vectors give when ``concurrency`` requests are served."""
 
     def __init__(self, parameters: Parameters, concurrency: int, seed: int) -> None:
-        self.system = parameters.system
+        self.system = with_mean_runs(parameters)
         self.concurrency = concurrency
         self._parameters = parameters
         self.seed = seed
@@ -61,8 +62,14 @@ class Scorer:
 
     @cached_property
     def bound(self) -> float:
-        """Tokens/s that no thresholds can exceed."""
-        return bounds.bound(self.system, self.concurrency)
+        """Tokens/s that no thresholds can exceed; of classes, if each were bounded by itself.
+
+        With run lengths, of requests that never end: these cut runs off, half a per cent or so.
+        """
+        kinds = self._parameters.classes or (RequestClass(1.0, self.system),)
+        found = [(kind.share, bounds.bounds(kind.system, self.concurrency)) for kind in kinds]
+        alone = sum(share * each.no_waiting for share, each in found)
+        return float(min(alone, *numpy.max([each.saturated for _, each in found], axis=0)))
 
     def predict(self, thresholds: Thresholds) -> Prediction:
         """Throughput, use of the models and queues; asked again, the same."""
@@ -136,6 +143,16 @@ class Scorer:
                 self.system, runs, self.concurrency, steps, self.seed, mean_steps=REQUEST_STEPS
             )
         return decisions.draw(self.system, self.concurrency, steps, self.seed)
+
+
+def with_mean_runs(parameters: Parameters) -> System:
+    """The system, in which a step leaves a model as often as the run lengths given for it say."""
+    system = parameters.system
+    for m, model in enumerate(system.models):
+        if runs := parameters.runs.get(model.name):
+            mean = sum(length * share for length, share in runs.items())
+            system = with_leaving(system, m, 1.0 / mean)
+    return system
 
 
 def shared_out(shares: Sequence[float], total: int) -> list[int]:
