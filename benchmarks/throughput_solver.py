@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy
 
-from tokenrouter.throughput_model import exact, search, simulate
+from tokenrouter.throughput_model import exact, search, simulate, tapes
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 from tokenrouter.throughput_model.space import space
 from tokenrouter.throughput_model.systems import r2r
@@ -98,9 +98,7 @@ def regret(system: System, requests: int, chosen: tuple[int, ...], most: int = 4
     everything = vectors.some(most)
     if everything is None:
         everything = list(set(vectors.random(most, numpy.random.default_rng(7))))
-    crowd = simulate.Simulation(
-        system, requests, simulate.tapes_for(system, requests, 100_000, 1234)
-    )
+    crowd = simulate.Simulation(system, requests, tapes.tapes_for(system, requests, 100_000, 1234))
     rates = crowd.run(everything, 3000, scattered=True).tokens_per_s
     best = [everything[index] for index in numpy.argsort(-rates)[:50]]
     judged = crowd.run([chosen, *best], 100_000, scattered=True).tokens_per_s

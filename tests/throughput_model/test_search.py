@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model import exact, search, simulate
+from tokenrouter.throughput_model import exact, search, simulate, tapes
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 from tokenrouter.throughput_model.space import space
 
@@ -67,7 +67,7 @@ def test_thresholds_that_only_suit_requests_in_step_are_not_chosen():
     """At 256 requests (63, 20) is best if all begin together, and 17 % slower if they scatter."""
     models = (Model("a", Latency(base=58.41)), Model("b", Latency(base=48.01)))
     system = System(models, numpy.array([[0.037, 0.963], [0.83, 0.17]]), numpy.ones((2, 2)))
-    crowd = simulate.Simulation(system, 256, simulate.tapes_for(system, 256, 20_000, 5))
+    crowd = simulate.Simulation(system, 256, tapes.tapes_for(system, 256, 20_000, 5))
     best = search.best(system, 256).best.thresholds
     in_step = crowd.run([best, (66, 20)], 20_000).tokens_per_s
     scattered = crowd.run([best, (66, 20)], 20_000, scattered=True).tokens_per_s

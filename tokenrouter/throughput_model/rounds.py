@@ -10,9 +10,9 @@ import numpy
 
 from tokenrouter.throughput_model import pattern
 from tokenrouter.throughput_model.parameters import Floats, Prediction, System, Thresholds
-from tokenrouter.throughput_model.simulate import Simulation, predictions, tapes_for
+from tokenrouter.throughput_model.simulate import Simulation, predictions
 from tokenrouter.throughput_model.space import Space
-from tokenrouter.throughput_model.tapes import Tapes
+from tokenrouter.throughput_model.tapes import Tapes, tapes_for
 
 
 @dataclass(frozen=True, slots=True)

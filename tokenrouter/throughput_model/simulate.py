@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 
 from tokenrouter.throughput_model.compiled import compiled
 from tokenrouter.throughput_model.parameters import Floats, Prediction, System, Thresholds
-from tokenrouter.throughput_model.tapes import Tapes, draw
+from tokenrouter.throughput_model.tapes import Tapes, tapes_for
 
 BATCHES = 32
 """Stretches of a run whose throughputs give its standard error."""
-BATCH_SHARE = 3
-"""A usual batch has one in so many of all requests: what length of tape a run takes."""
 SAME_MOMENT = 1e-9
 """Completions less than this share of the longest step apart are one moment."""
 
@@ -116,11 +114,6 @@ def predict(
         return []
     decisions = tapes_for(system, concurrency, events, seed)
     return predictions(Simulation(system, concurrency, decisions), vectors, events)
-
-
-def tapes_for(system: System, concurrency: int, events: int, seed: int) -> Tapes:
-    """Tapes that runs of ``events`` completions seldom have to begin again."""
-    return draw(system, concurrency, events * concurrency // BATCH_SHARE, seed)
 
 
 def predictions(

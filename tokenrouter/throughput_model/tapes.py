@@ -19,6 +19,8 @@ LONGEST = 1 << 20
 SHORTEST_BLOCK = 8192
 PER_REQUEST = 80
 """A block has so many decisions for each request: fewer, and small batches are too even."""
+BATCH_SHARE = 3
+"""A usual batch has one in so many of all requests: what length of tape a run takes."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,6 +56,11 @@ def draw(system: System, concurrency: int, decisions: int, seed: int) -> Tapes:
         for way in range(system.size - 1):
             numpy.cumsum(cyclic == way, out=sums[model, 1:, way])
     return Tapes(sums, length)
+
+
+def tapes_for(system: System, concurrency: int, events: int, seed: int) -> Tapes:
+    """Tapes that runs of ``events`` completions seldom have to begin again."""
+    return draw(system, concurrency, events * concurrency // BATCH_SHARE, seed)
 
 
 def _decisions(
