@@ -10,7 +10,7 @@ from msgspec.structs import astuple, replace
 
 from tests.calibration.fakes import measurements, pair, steps
 from tokenrouter.calibration.facts import Facts
-from tokenrouter.calibration.findings import find
+from tokenrouter.calibration.findings import find, shares
 from tokenrouter.calibration.windows import Reading, Window, between
 from tokenrouter.errors import MeasurementError
 from tokenrouter.ipc.messages import Measurements, StepSums
@@ -82,3 +82,8 @@ def test_a_model_that_nothing_comes_back_from() -> None:
     stays = measurements(9.0, 300, 0, 0.02, 1)
     with pytest.raises(MeasurementError, match=r"makes no system: .*; measure for more --seconds"):
         find(FACTS, measured(before, (after[0], stays)))
+
+
+def test_shares_are_short() -> None:
+    assert shares({4: 1, 2: 2}) == {2: 0.666667, 4: 0.333333}
+    assert shares({1: 10_000_000, 9: 1}) == {1: 1.0}

@@ -119,9 +119,10 @@ def rounded(system: System) -> System:
 
 
 def shares(counts: dict[int, int]) -> dict[int, float]:
-    """Each count as a share of all."""
+    """Each count as a share of all, to a millionth; what is less is left out."""
     total = sum(counts.values())
-    return {length: counts[length] / total for length in sorted(counts)}
+    found = {length: round(counts[length] / total, 6) for length in sorted(counts)}
+    return {length: share for length, share in found.items() if share}
 
 
 def _model(facts: Facts, system: System, index: int, window: Measurements) -> ModelFindings:
