@@ -5,7 +5,7 @@
 gain     p = 0.35, N = 2, 4, 8, 16: how much of what the best thresholds gain over (1, 1)
 harm     N = 64, and p = 0.05 and 0.1: not slower than (1, 1)
 settled  when the last change came after the first request, and changes in the minute after
-shift    p from 0.35 to 0.117 while the large model becomes three times slower
+shift    p from 0.35 to 0.117 while both models, or the large one, become three times slower
 
 Everything is measured on whole servers, one after the other, with the same prompts and coins, and
 compared block by block of equally many tokens (`intervals`). Status 1 if a claim does not hold.
@@ -18,49 +18,30 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contest import AUTO, Traffic, Turn, Vector, candidates, compare, turn
+from contest import (
+    AUTO,
+    NAMES,
+    ONES,
+    SETTLE_S,
+    Effort,
+    Traffic,
+    Turn,
+    candidates,
+    compare,
+    turn,
+)  # fmt: skip
 from intervals import lower_bound
 from shift import AFTER_S, new_best, shifted
 from validation import Verdict
 
-ONES: Vector = (1, 1)
-SETTLE_S = 12.0
-"""From the first request: automatic thresholds have settled, and prompts are computed."""
 FINALISTS = 3
 CAPTURED, HARMLESS, SHIFTED = 0.8, 0.99, 0.97
 SETTLED_S, MINUTE_S, CHANGES = 10.0, 60.0, 2
 HARM = ((64, 0.35), (2, 0.05), (2, 0.1), (16, 0.05), (16, 0.1))
 """N and p."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """``seconds`` that each turn is watched once it has settled; ``rounds`` of turns."""
-
-    seconds: float
-    rounds: int
-    blocks: int
-    nice: int
-
-    def turn(self, vector: Vector, traffic: Traffic) -> Turn:
-        found = turn(vector, traffic, SETTLE_S + self.seconds, self.nice)
-        rate = found.written(SETTLE_S) / self.seconds
-        print(f"    {vector}: {rate:.1f} tokens/s", flush=True)
-        return found
-
-    def rounds_of(self, vectors: Sequence[Vector], traffic: Traffic) -> list[list[Turn]]:
-        """Rounds in which every vector has its turn, in an order that rotates."""
-        rounds = []
-        for number in range(self.rounds):
-            own = Traffic(traffic.concurrency, traffic.p, first=1000 * (number + 1))
-            order = [*vectors[number % len(vectors) :], *vectors[: number % len(vectors)]]
-            turns = {vector: self.turn(vector, own) for vector in order}
-            rounds.append([turns[vector] for vector in vectors])
-        return rounds
 
 
 def gain(effort: Effort, concurrencies: Sequence[int]) -> list[Verdict]:
@@ -137,17 +118,21 @@ def rest(found: Turn, minute_s: float) -> list[Verdict]:
     ]
 
 
-def shift(effort: Effort, concurrency: int) -> list[Verdict]:
+def shift(effort: Effort, concurrency: int, slowed: Sequence[str]) -> list[Verdict]:
     """Throughput from `AFTER_S` after the shift on, over that of the best fixed thresholds."""
-    vectors = new_best(concurrency, FINALISTS)
-    print(f"  best predicted after the shift: {vectors}", flush=True)
+    vectors = new_best(concurrency, slowed, FINALISTS)
+    print(f"  {' and '.join(slowed)} slower; best predicted then: {vectors}", flush=True)
     seconds = AFTER_S + effort.seconds
-    traffic = Traffic(concurrency)
-    auto, *fixed = [shifted(each, traffic, seconds, effort.nice) for each in (AUTO, *vectors)]
-    best = max(fixed, key=lambda each: each.written(AFTER_S))
-    ratio, _ = compare([(auto, best)], AFTER_S, effort.blocks)
-    thresholds = auto.readings[-1].thresholds
-    what = f"N = {concurrency}: {ratio} of the new best, {best.vector}, with {thresholds}"
+    rounds = []
+    for number in range(effort.rounds):
+        traffic = Traffic(concurrency, first=1000 * number)
+        each_of = (AUTO, *vectors)
+        rounds.append([shifted(each, traffic, slowed, seconds, effort.nice) for each in each_of])
+    written = [sum(turns[i].written(AFTER_S) for turns in rounds) for i in range(len(vectors) + 1)]
+    best = max(range(1, len(written)), key=lambda i: written[i])
+    ratio, _ = compare([(turns[0], turns[best]) for turns in rounds], AFTER_S, effort.blocks)
+    last = rounds[-1][0].readings[-1].thresholds
+    what = f"N = {concurrency}: {ratio} of the new best, {vectors[best - 1]}, with {last}"
     verdict = Verdict(f"{what} (wanted: {SHIFTED})", ratio.value >= SHIFTED)
     print(f"  {verdict}", flush=True)
     return [verdict]
@@ -183,7 +168,11 @@ def main() -> None:
         "gain": lambda: gain(effort, sizes),
         "harm": lambda: harm(effort, HARM[:2] if quick else HARM),
         "settled": lambda: settled(effort, sizes, 20.0 if quick else MINUTE_S),
-        "shift": lambda: shift(effort, 4),
+        "shift": lambda: [
+            verdict
+            for slowed in ((NAMES,) if quick else (NAMES, NAMES[1:]))
+            for verdict in shift(effort, 4, slowed)
+        ],
     }
     verdicts = []
     for part in arguments.parts:

@@ -27,6 +27,9 @@ P = 0.35
 AUTO = "auto"
 Vector = Thresholds | str
 """Thresholds, or `AUTO`."""
+ONES: Vector = (1, 1)
+SETTLE_S = 12.0
+"""From the first request: automatic thresholds have settled, and prompts are computed."""
 TOKENS = 30_000
 """Asked for by each request: more than it gets."""
 PERIOD_S = 0.5
@@ -99,6 +102,33 @@ def turn(vector: Vector, traffic: Traffic, seconds: float, nice: int) -> Turn:
     return Turn(vector, began, before + readings)
 
 
+@dataclass(frozen=True)
+class Effort:
+    """``seconds`` that each turn is watched once it has settled; ``rounds`` of turns."""
+
+    seconds: float
+    rounds: int
+    blocks: int
+    nice: int
+
+    def turn(self, vector: Vector, traffic: Traffic) -> Turn:
+        """One, of which is told how fast it was."""
+        found = turn(vector, traffic, SETTLE_S + self.seconds, self.nice)
+        rate = found.written(SETTLE_S) / self.seconds
+        print(f"    {vector}: {rate:.1f} tokens/s", flush=True)
+        return found
+
+    def rounds_of(self, vectors: Sequence[Vector], traffic: Traffic) -> list[list[Turn]]:
+        """Rounds in which every vector has its turn, in an order that rotates."""
+        rounds = []
+        for number in range(self.rounds):
+            own = Traffic(traffic.concurrency, traffic.p, first=1000 * (number + 1))
+            order = [*vectors[number % len(vectors) :], *vectors[: number % len(vectors)]]
+            turns = {vector: self.turn(vector, own) for vector in order}
+            rounds.append([turns[vector] for vector in vectors])
+        return rounds
+
+
 def candidates(concurrency: int) -> list[Thresholds]:
     """(1, 1), and all feasible vectors of few requests, or the five best predicted and all next
     to them; best predicted first."""
@@ -112,7 +142,7 @@ def candidates(concurrency: int) -> list[Thresholds]:
     return [
         each.thresholds
         for each in ordered
-        if each.thresholds == (1, 1) or any(_next_to(each.thresholds, one) for one in best)
+        if each.thresholds == ONES or any(_next_to(each.thresholds, one) for one in best)
     ]
 
 

@@ -1,4 +1,4 @@
-"""A deployment of timed members one of which can be told to become slower, by SIGUSR1.
+"""A deployment of timed members, each of which becomes slower once it gets SIGUSR1.
 
     python -m benchmarks.slowing --config FILE
 
