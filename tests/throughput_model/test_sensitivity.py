@@ -31,7 +31,7 @@ def test_there_is_a_line_for_everything(found: dict[str, Case]) -> None:
         "latency of large +20%",
         "small to large -20%",
         "small to large +20%",
-        "half of the requests hand over 50% less often, half more",
+        "half the requests hand over 50% less, half more",
         "hand-overs x 0.43 and x 1.80 by turns",
     ]
 

@@ -7,6 +7,7 @@
     events         every request by itself, on tapes of decisions: gaps, longest waits
     search         the best thresholds
     bounds         what no thresholds can exceed
+    planning       what `tokenrouter plan` says of a `parameter_file`
 
 Nothing here runs in a member's loop.
 """

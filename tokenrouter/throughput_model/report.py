@@ -16,8 +16,8 @@ from tokenrouter.throughput_model.outlook import Case, Outlook, Row
 from tokenrouter.throughput_model.parameter_file import Parameters
 from tokenrouter.throughput_model.parameters import Thresholds
 
-FILE_WIDTH = 100
-"""Columns of a table that is no terminal's."""
+WIDTH = 100
+"""Columns of a table; a narrower terminal breaks lines, which loses nothing."""
 ROWS = 12
 """Vectors in a table, at most; programs are told of all."""
 
@@ -85,8 +85,7 @@ def show(
 ) -> None:
     """Print a table for each concurrency, then what it costs if the file is wrong, then notes."""
     to = Console(highlight=False, markup=False)
-    if not to.is_terminal:
-        to.width = FILE_WIDTH
+    to.width = max(to.width, WIDTH) if to.is_terminal else WIDTH
     names = ", ".join(model.name for model in parameters.system.models)
     to.print(f"thresholds, busy shares and waits are of {names}, in this order")
     for outlook in outlooks:
@@ -131,9 +130,9 @@ def _vector(thresholds: Thresholds) -> str:
 
 
 def _table(rows: Iterable[Row], best: Row) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("thresholds", no_wrap=True)
-    columns = ("tokens/s", "+-", "to 1s", "to lockstep", "busy %", "gap p50", "p99 ms", "wait ms")
+    columns = ("tokens/s", "+-", "to 1s", "lockstep", "busy %", "gap p50", "p99 ms", "wait ms")
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
@@ -169,7 +168,7 @@ def _cells(row: Row, best: bool) -> list[str]:
 
 
 def _sensitivity(cases: Sequence[Case]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("if", no_wrap=True)
     for column in ("best", "tokens/s", "kept", "lost", "p99 ms"):
         table.add_column(column, justify="right", no_wrap=True)

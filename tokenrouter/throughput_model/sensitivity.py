@@ -66,7 +66,7 @@ def _scorers(parameters: Parameters, concurrency: int, seed: int) -> Iterator[tu
         return  # the file says itself how hand-overs are spaced, or they are not left to chance
     spread = widest(system, SPREAD)
     halves = [RequestClass(0.5, with_hand_overs(system, 1.0 + x)) for x in (-spread, spread)]
-    what = f"half of the requests hand over {spread:.0%} less often, half more"
+    what = f"half the requests hand over {spread:.0%} less, half more"
     yield what, Scorer(replace(parameters, classes=tuple(halves)), concurrency, seed)
     busy = 1.0 + widest(system, BURST)
     calm = opposite(system, busy)
