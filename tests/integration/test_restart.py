@@ -28,14 +28,14 @@ LONG = {"max_new_tokens": 100_000, "temperature": 0, "ignore_eos": True}
 
 
 def timed(**options: Any) -> dict[str, Any]:
-    """Two timed members."""
+    """Two timed members, whose waits for a threshold never end by themselves: a stall shows."""
     models = [
         {"name": name, "engine": "timed", "step_ms": 3, "context_length": 200_000}
         for name in ("small", "large")
     ]
     return {
         "algorithm": "random", "router_threshold": 0.3, "models": models,
-        "hang_timeout_s": HANG_S, "log_level": "info", **options,
+        "hang_timeout_s": HANG_S, "log_level": "info", "max_wait_ms": 60_000, **options,
     }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def test_it_finds_the_best_within_seconds_and_stays_there(
     world = World(4)
     world.run(6)
     assert world.row == (1, 3)
-    world.run(40)
+    world.run(20)
     assert world.row == (1, 3)
     assert len(world.seen) == 1
     [line] = caplog.messages
@@ -50,16 +50,25 @@ def test_it_finds_the_best_within_seconds_and_stays_there(
     assert last.version == 1
 
 
-@pytest.mark.parametrize(("requests", "p"), [(64, 0.05), (16, 0.1), (2, 0.05)])
+@pytest.mark.parametrize(
+    ("requests", "p"), [(64, 0.05), pytest.param(64, 0.1, marks=pytest.mark.slow), (2, 0.05)]
+)
 def test_where_little_can_be_gained_nothing_is_changed(requests: int, p: float) -> None:
     world = World(requests, p)
-    world.run(20)
+    world.run(12)
     assert world.row == ONES
     assert world.seen == []
     assert world.planned[-1].gain == 1.0
 
 
-@pytest.mark.parametrize("step_ms", [(18.0, 83.7), (6.0, 83.7), (18.0, 27.9)])
+@pytest.mark.parametrize(
+    "step_ms",
+    [
+        (18.0, 83.7),
+        pytest.param((6.0, 83.7), marks=pytest.mark.slow),
+        pytest.param((18.0, 27.9), marks=pytest.mark.slow),
+    ],
+)
 def test_after_a_shift_the_new_best_is_there_soon(step_ms: tuple[float, float]) -> None:
     world = World(4)
     world.run(20)

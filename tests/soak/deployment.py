@@ -18,12 +18,15 @@ BAD_WORDS = (" ERROR ", " CRITICAL ", "Traceback", "Warning")
 
 
 def timed(*step_ms: float, **options: Any) -> dict[str, Any]:
-    """A configuration of members named a, b, ... whose steps take so many milliseconds."""
+    """A configuration of members named a, b, ... whose steps take so many milliseconds.
+
+    Nobody's wait for a threshold ends by itself: a stall shows.
+    """
     models = [
         {"name": name, "engine": "timed", "step_ms": ms}
         for name, ms in zip("abcdefgh", step_ms, strict=False)
     ]
-    return {"served_name": "soak", "models": models, **options}
+    return {"served_name": "soak", "models": models, "max_wait_ms": 60_000, **options}
 
 
 class Deployment(Server):
