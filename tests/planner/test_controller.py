@@ -185,6 +185,25 @@ def test_however_good_the_news_there_are_two_changes_a_minute_at_most() -> None:
     assert most_in_a_minute(changes) <= 2
 
 
+def test_where_something_always_changes_thresholds_do_not_follow() -> None:
+    """Every 6 s another latency, as on a machine that does other things as well."""
+    tables = ([(1, 1), (1, 2)], [(1, 1), (2, 1)])
+    solutions: list[Solution] = []
+
+    def fickle(problem: Problem) -> Solution:
+        table = tables[len(solutions) % 2]
+        solutions.append(Solution(problem.live, table, 1.1, 1.1, "a whim", "why not"))
+        return solutions[-1]
+
+    world = World(4, solver=fickle)
+    for beat in range(20):
+        world.step_ms = ((6.0, 27.9), (7.5, 33.0))[beat % 2]
+        world.run(6)
+    changes = [t for t, row in world.seen if row != ONES]
+    assert len(changes) <= 8
+    assert most_in_a_minute([t for t in changes if t > 30]) <= 3
+
+
 def test_a_limit_on_gaps_costs_throughput() -> None:
     world = World(4, itl_p99_ms=70.0)
     world.run(10)

@@ -10,6 +10,7 @@ which nothing else did, and after each change the next has to wait longer.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from tokenrouter.ipc.messages import (
     Planned,
 )
 from tokenrouter.ipc.supervision import Down, News, Up
-from tokenrouter.planner.history import History
+from tokenrouter.planner.history import CHANGE, History
 from tokenrouter.planner.problem import Problem, Rules, Solution
 from tokenrouter.planner.publishing import Publisher, Table, row
 from tokenrouter.throughput_model import estimate
@@ -45,6 +46,9 @@ RETREAT = 0.005
 """Gain for which they are given up for the configuration's."""
 LIVE_CHANGE = 0.25
 """Relative change of the live requests that has the table made again."""
+UNREST = 1.5
+"""What counts as a change grows by this with each of the last two minutes: where something
+always changes, thresholds do not follow."""
 MOST_CHANGES = 2
 """In a minute in which nothing else changed."""
 HOLD_S = 3.0
@@ -64,7 +68,7 @@ class Controller:
         self._table: Table = rules.base
         self._up, self._asked = set(range(count)), set[int]()
         self._ticket = 0
-        self._steady_since = now
+        self._shifts: list[float] = []
         self._due = now
         self._live = 0
         """For which the table was made; 0: nothing is known of now."""
@@ -108,9 +112,10 @@ class Controller:
         if not any(window.hops for window in self._history.windows(LOOK_S)):
             self._start_anew(now, now)  # a pause: nobody asks anything
             return None
-        if what := self._history.changed(RECENT_S):
+        self._shifts = [t for t in self._shifts if now - t < 2 * STEADY_S]
+        if what := self._history.changed(RECENT_S, CHANGE * UNREST ** len(self._shifts)):
             logger.debug("%s", what)
-            self._steady_since = now
+            self._shifts.append(now)
             self._start_anew(now, now - 1.5 * LOOK_S)
         live = self._live_now()
         moved = self._live and abs(live - self._live) > max(LIVE_CHANGE * self._live, 0.5)
@@ -181,7 +186,8 @@ class Controller:
     def _may_change(self, now: float) -> bool:
         if not self._changes:
             return True
-        steady = [t for t in self._changes if t >= self._steady_since and now - t < STEADY_S]
+        since = max(now - STEADY_S, self._shifts[-1] if self._shifts else -math.inf)
+        steady = [t for t in self._changes if t >= since]
         lately = sum(now - t < 2 * STEADY_S for t in self._changes)
         hold = HOLD_S * 2 ** max(lately - 1, 0)
         return len(steady) < MOST_CHANGES and now - self._changes[-1] >= hold

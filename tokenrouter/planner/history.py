@@ -60,15 +60,18 @@ class History:
         """
         return [_window(looks, seconds, end) for looks in self._looks]
 
-    def changed(self, recent: float) -> str | None:
-        """What is different in the last ``recent`` seconds from what was before; None: nothing."""
+    def changed(self, recent: float, least: float = CHANGE) -> str | None:
+        """What is different in the last ``recent`` seconds from what was before; None: nothing.
+
+        ``least``: relative change that matters.
+        """
         if self.span <= recent:
             return None
         before, since = self.windows(end=recent), self.windows(recent)
         for member, (old, new) in enumerate(zip(before, since, strict=True)):
-            if slower := _latency_change(old, new):
+            if slower := _latency_change(old, new, least):
                 return f"steps of model {member} take {slower:.2f} times as long"
-            if moved := _routing_change(old, new):
+            if moved := _routing_change(old, new, least):
                 return f"model {member} sends {moved[1]:.3f} of its steps to {moved[0]}"
         return None
 
@@ -88,7 +91,7 @@ def _before(
     return next((look for look in reversed(looks) if look[0] <= moment), looks[0])
 
 
-def _latency_change(old: Measurements, new: Measurements) -> float | None:
+def _latency_change(old: Measurements, new: Measurements, least: float) -> float | None:
     """How many times as long steps of the same sizes take, if that is clear and matters."""
     sizes = [
         size
@@ -108,10 +111,10 @@ def _latency_change(old: Measurements, new: Measurements) -> float | None:
             variance += steps * max(spread, 0.0) / (sums.count - 1)
     difference = actual - expected
     clear = abs(difference) > ERRORS * math.sqrt(variance)
-    return actual / expected if clear and abs(difference) > CHANGE * expected else None
+    return actual / expected if clear and abs(difference) > least * expected else None
 
 
-def _routing_change(old: Measurements, new: Measurements) -> tuple[int, float] | None:
+def _routing_change(old: Measurements, new: Measurements, least: float) -> tuple[int, float] | None:
     """(where, share of steps that lead there now), if that is clear and matters."""
     total_old = sum(count for count, _ in old.hops.values())
     total_new = sum(count for count, _ in new.hops.values())
@@ -122,6 +125,6 @@ def _routing_change(old: Measurements, new: Measurements) -> tuple[int, float] |
         now = new.hops.get(to, (0, 0))[0] / total_new
         both = (was * total_old + now * total_new) / (total_old + total_new)
         error = math.sqrt(both * (1.0 - both) * (1.0 / total_old + 1.0 / total_new))
-        if abs(now - was) > max(ERRORS * error, CHANGE * max(was, now)):
+        if abs(now - was) > max(ERRORS * error, least * max(was, now)):
             return to, now
     return None
