@@ -7,13 +7,18 @@ from pathlib import Path
 
 from validation import Cell, Z
 
+MEASURED = "measured"
 COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple")
 
 
 def plot(cells: Sequence[Cell], kind: str, target: Path) -> None:
-    """A colour for each concurrency; lines: the ``kind`` prediction, a ring at its best."""
+    """A colour for each concurrency; dashed: the ``kind`` prediction, a ring at its best.
+
+    Dotted: what is predicted from the step latencies of the run, where that is another one.
+    """
     from matplotlib.figure import Figure
 
+    dotted = kind != MEASURED and all(MEASURED in cell.predicted for cell in cells)
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     axes = figure.subplots()
     for number, concurrency in enumerate(sorted({cell.concurrency for cell in cells})):
@@ -22,6 +27,8 @@ def plot(cells: Sequence[Cell], kind: str, target: Path) -> None:
         thresholds = [cell.threshold for cell in own]
         predicted = [cell.predicted[kind] for cell in own]
         axes.plot(thresholds, predicted, "--", color=colour)
+        if dotted:
+            axes.plot(thresholds, [cell.predicted[MEASURED] for cell in own], ":", color=colour)
         axes.errorbar(
             thresholds,
             [cell.measured.value for cell in own],
@@ -36,6 +43,9 @@ def plot(cells: Sequence[Cell], kind: str, target: Path) -> None:
     axes.set_xlabel("threshold of the large model (small: 1)")
     axes.set_ylabel("tokens/s")
     axes.set_xticks(sorted({cell.threshold for cell in cells}))
-    axes.set_title(f"points: measured, 95 %; dashed: {kind} prediction, its best ringed", size=10)
+    title = f"points: measured, 95 %; dashed: {kind} prediction, its best ringed"
+    if dotted:
+        title += "; dotted: at measured latencies"
+    axes.set_title(title, size=8)
     axes.legend()
     figure.savefig(target, dpi=150)
