@@ -11,7 +11,8 @@ import pytest
 from tokenrouter.ipc.messages import Measurements, StepSums
 from tokenrouter.planner.problem import Problem, Rules, Solution
 from tokenrouter.planner.publishing import row
-from tokenrouter.planner.solving import fitted, solve, staggered
+from tokenrouter.planner.replay import staggered
+from tokenrouter.planner.solving import fitted, solve
 from tokenrouter.subserver.thresholds import fault_of, fixed_table
 from tokenrouter.throughput_model import decisions, events
 from tokenrouter.throughput_model.estimate import NO_STEPS, system
