@@ -44,7 +44,7 @@ def test_they_are_there_in_seconds_and_survive_deaths(server: Server) -> None:
     print(f"settled after {time.monotonic() - begun:.1f} s")
     info = server.client.get("/get_server_info").json()
     assert info["plan"]["concurrency"] in (3, 4)
-    assert info["plan"]["gain"] == pytest.approx(1.11, abs=0.05)
+    assert 1.02 < info["plan"]["gain"] < 1.3, "1.11, as far as two seconds can tell"
     assert info["plan"]["table"][0] == [1, 1]
     metrics = server.client.get("/metrics").text
     for name, value in {"changes_total": 1, "version": 1}.items():
