@@ -16,9 +16,9 @@ from served import served
 from steady import running
 from watching import Reading, watch
 
-from tokenrouter.throughput_model import simulate
+from tokenrouter.throughput_model.count_simulation import simulate
 from tokenrouter.throughput_model.parameters import Latency, Model, System, Thresholds
-from tokenrouter.throughput_model.search import feasible
+from tokenrouter.throughput_model.search.search import feasible
 
 NAME = "bench"
 NAMES = ("small", "large")

@@ -30,9 +30,9 @@ from served import served
 from steady import running
 from watching import watch
 
-from tokenrouter.throughput_model import simulate
+from tokenrouter.throughput_model.count_simulation import simulate
 from tokenrouter.throughput_model.parameters import Thresholds
-from tokenrouter.throughput_model.search import feasible
+from tokenrouter.throughput_model.search.search import feasible
 
 NEW_P = 0.117
 FACTOR = 3.0

@@ -19,9 +19,11 @@ from pathlib import Path
 
 import numpy
 
-from tokenrouter.throughput_model import exact, search, simulate, tapes
+from tokenrouter.throughput_model.chain import exact
+from tokenrouter.throughput_model.count_simulation import simulate, tapes
 from tokenrouter.throughput_model.parameters import Latency, Model, System
-from tokenrouter.throughput_model.space import space
+from tokenrouter.throughput_model.search import search
+from tokenrouter.throughput_model.search.space import space
 from tokenrouter.throughput_model.systems import r2r
 
 PAPER = r2r((Model("small", Latency(6.0)), Model("large", Latency(27.9))), 0.35, 0.1)

@@ -26,7 +26,10 @@ from validation_plot import plot
 from validation_runs import NAMES, NOMINAL_MS, Deployment, P, Run, deployment_of, run
 
 from tokenrouter.ipc.messages import Measurements
-from tokenrouter.throughput_model import decisions, estimate, events, exact, simulate
+from tokenrouter.throughput_model import estimate
+from tokenrouter.throughput_model.chain import exact
+from tokenrouter.throughput_model.count_simulation import simulate
+from tokenrouter.throughput_model.event_simulation import decisions, events
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 
 TICK_MS = 0.1

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tokenrouter import cli
-from tokenrouter.throughput_model import scoring
+from tokenrouter.throughput_model.planning import scoring
 
 ROOT = Path(__file__).parent.parent
 MANUAL = (ROOT / "README.md").read_text()

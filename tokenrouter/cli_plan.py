@@ -14,9 +14,9 @@ from tokenrouter.configuration.values import parse_objective
 from tokenrouter.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tokenrouter.throughput_model.outlook import Case, Outlook
-    from tokenrouter.throughput_model.parameter_file import Parameters
-    from tokenrouter.throughput_model.planning import Progress
+    from tokenrouter.throughput_model.planning.outlook import Case, Outlook
+    from tokenrouter.throughput_model.planning.parameter_file import Parameters
+    from tokenrouter.throughput_model.planning.planning import Progress
 
 Params = Annotated[Path, typer.Argument(help="Parameter file (YAML).", metavar="PARAMS.yaml")]
 Json = Annotated[bool, typer.Option("--json", help="Tell programs instead of people.")]
@@ -47,8 +47,8 @@ def plan(
     concurrency: Concurrency = None,
 ) -> None:
     """Predict throughput and waits of thresholds, and name the best; nothing is started."""
-    from tokenrouter.throughput_model import parameter_file, planning, report
-    from tokenrouter.throughput_model import plot as picture
+    from tokenrouter.throughput_model.planning import parameter_file, planning, report
+    from tokenrouter.throughput_model.planning import plot as picture
 
     given = _with_flags(parameter_file.read(params), objective, max_wait_ms, concurrency)
     if plot is not None:
@@ -90,7 +90,7 @@ def _with_flags(
 
 
 def _cases(given: Parameters, outlooks: Sequence[Outlook], progress: Progress) -> list[Case]:
-    from tokenrouter.throughput_model import sensitivity
+    from tokenrouter.throughput_model.planning import sensitivity
 
     found = []
     for index, outlook in enumerate(outlooks):

@@ -20,7 +20,7 @@ import yaml
 from tests.integration.server import Server
 from tokenrouter import cli
 from tokenrouter.demo import task
-from tokenrouter.throughput_model import parameter_file
+from tokenrouter.throughput_model.planning import parameter_file
 
 pytestmark = pytest.mark.timeout(110)
 

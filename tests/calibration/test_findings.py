@@ -14,7 +14,7 @@ from tokenrouter.calibration.findings import find, shares
 from tokenrouter.calibration.windows import Reading, Window, between
 from tokenrouter.errors import MeasurementError
 from tokenrouter.ipc.messages import Measurements, StepSums
-from tokenrouter.throughput_model import parameter_file
+from tokenrouter.throughput_model.planning import parameter_file
 
 pytestmark = pytest.mark.timeout(60)
 

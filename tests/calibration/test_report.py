@@ -15,8 +15,8 @@ from tokenrouter.calibration.bisection import Answer, Point
 from tokenrouter.calibration.findings import find
 from tokenrouter.calibration.result import Advice, Result, Shares
 from tokenrouter.calibration.windows import Window
-from tokenrouter.throughput_model.outlook import Outlook, Row, Tail
 from tokenrouter.throughput_model.parameters import Prediction
+from tokenrouter.throughput_model.planning.outlook import Outlook, Row, Tail
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.integration.deployments import TAU, demo
 from tests.integration.server import Server
-from tokenrouter.throughput_model.decisions import load
+from tokenrouter.throughput_model.event_simulation.decisions import load
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -12,8 +12,10 @@ from tests.planner.simulated import World
 from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, Inspect, Message, Plan
 from tokenrouter.ipc.supervision import Down, Up
 from tokenrouter.planner.problem import Problem, Solution
-from tokenrouter.throughput_model import search, simulate, systems
+from tokenrouter.throughput_model import systems
+from tokenrouter.throughput_model.count_simulation import simulate
 from tokenrouter.throughput_model.parameters import Latency, Model, Thresholds
+from tokenrouter.throughput_model.search import search
 
 ONES = (1, 1)
 

@@ -14,8 +14,8 @@ from tokenrouter.planner.publishing import row
 from tokenrouter.planner.replay import staggered
 from tokenrouter.planner.solving import fitted, solve
 from tokenrouter.subserver.thresholds import fault_of, fixed_table
-from tokenrouter.throughput_model import decisions, events
 from tokenrouter.throughput_model.estimate import NO_STEPS, system
+from tokenrouter.throughput_model.event_simulation import decisions, events
 
 STEPS = 10_000
 NAMES = ("small", "large", "huge")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenrouter.throughput_model.outlook import Outlook, Row, Tail
-from tokenrouter.throughput_model.parameter_file import Parameters
 from tokenrouter.throughput_model.parameters import Latency, Model, Prediction, System, Thresholds
+from tokenrouter.throughput_model.planning.outlook import Outlook, Row, Tail
+from tokenrouter.throughput_model.planning.parameter_file import Parameters
 from tokenrouter.throughput_model.systems import r2r
 
 MODELS = (Model("small", Latency(6.0)), Model("large", Latency(27.9)))

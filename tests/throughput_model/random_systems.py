@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model import exact
+from tokenrouter.throughput_model.chain import exact
 from tokenrouter.throughput_model.parameters import (
     Floats,
     Latency,

@@ -17,10 +17,17 @@ import pytest
 
 from tests.throughput_model import random_systems
 from tests.throughput_model.random_systems import TICK_MS, Case
-from tokenrouter.throughput_model import events, exact, replay
-from tokenrouter.throughput_model.event_state import NEVER, Rules, State, Steps, Sums
+from tokenrouter.throughput_model.chain import exact
+from tokenrouter.throughput_model.event_simulation import events, replay
+from tokenrouter.throughput_model.event_simulation.event_state import (
+    NEVER,
+    Rules,
+    State,
+    Steps,
+    Sums,
+)
+from tokenrouter.throughput_model.event_simulation.trace import Trace
 from tokenrouter.throughput_model.parameters import Latency, Prediction, System, Thresholds
-from tokenrouter.throughput_model.trace import Trace
 
 QUICK, ALL = 20, 200
 STDERR = 0.00075

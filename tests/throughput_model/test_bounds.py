@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.throughput_model.bounds import bound, bounds
-from tokenrouter.throughput_model.exact import TooManyStatesError, predict
+from tokenrouter.throughput_model.chain.exact import TooManyStatesError, predict
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 from tokenrouter.throughput_model.systems import r2r
 

@@ -2,7 +2,9 @@ import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model import evaluate, exact, simulate
+from tokenrouter.throughput_model import evaluate
+from tokenrouter.throughput_model.chain import exact
+from tokenrouter.throughput_model.count_simulation import simulate
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 
 

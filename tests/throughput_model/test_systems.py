@@ -5,9 +5,9 @@ import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model.decisions import from_runs
-from tokenrouter.throughput_model.events import simulate
-from tokenrouter.throughput_model.exact import predict
+from tokenrouter.throughput_model.chain.exact import predict
+from tokenrouter.throughput_model.event_simulation.decisions import from_runs
+from tokenrouter.throughput_model.event_simulation.events import simulate
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 from tokenrouter.throughput_model.systems import (
     cascade,

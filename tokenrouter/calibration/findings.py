@@ -13,8 +13,8 @@ from tokenrouter.calibration.windows import Window, totals
 from tokenrouter.errors import ConfigError, MeasurementError
 from tokenrouter.ipc.messages import Measurements, StepSums
 from tokenrouter.throughput_model import estimate
-from tokenrouter.throughput_model.parameter_file import Parameters
 from tokenrouter.throughput_model.parameters import Latency, System
+from tokenrouter.throughput_model.planning.parameter_file import Parameters
 
 DIGITS = 4
 FEW_STEPS = 10

@@ -10,7 +10,7 @@ from tokenrouter.calibration.bisection import Answer, Point
 from tokenrouter.calibration.facts import Facts
 from tokenrouter.calibration.findings import Findings
 from tokenrouter.calibration.windows import Window
-from tokenrouter.throughput_model.outlook import Outlook
+from tokenrouter.throughput_model.planning.outlook import Outlook
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tokenrouter.calibration.prompts import Prompt
 from tokenrouter.calibration.result import Advice, Result, Shares
 from tokenrouter.calibration.windows import Window
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model import parameter_file, planning
+from tokenrouter.throughput_model.planning import parameter_file, planning
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import numpy
 
 from tokenrouter.planner.problem import Problem
-from tokenrouter.throughput_model import decisions, events, pattern
+from tokenrouter.throughput_model.event_simulation import decisions, events
+from tokenrouter.throughput_model.event_simulation.trace import Trace
 from tokenrouter.throughput_model.parameters import Floats, System, Thresholds
-from tokenrouter.throughput_model.space import Space
-from tokenrouter.throughput_model.trace import Trace
+from tokenrouter.throughput_model.search import pattern
+from tokenrouter.throughput_model.search.space import Space
 
 REPLAYED = 20_000
 """Steps of one event simulation of a vector."""

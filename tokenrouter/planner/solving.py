@@ -15,9 +15,11 @@ from tokenrouter.planner.publishing import Table, row
 from tokenrouter.planner.replay import Replay
 from tokenrouter.subserver.batching import clamp
 from tokenrouter.subserver.thresholds import LONGEST_TABLE, fixed_table
-from tokenrouter.throughput_model import estimate, simulate, tables
+from tokenrouter.throughput_model import estimate
+from tokenrouter.throughput_model.count_simulation import simulate
 from tokenrouter.throughput_model.parameters import System, Thresholds
-from tokenrouter.throughput_model.space import clamped
+from tokenrouter.throughput_model.search import tables
+from tokenrouter.throughput_model.search.space import clamped
 
 LEAST_GAIN = 0.02
 """Of other thresholds than 1: below, waiting is not worth its risk."""

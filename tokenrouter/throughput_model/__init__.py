@@ -1,13 +1,11 @@
 """How fast a deployment writes, as a function of its thresholds.
 
-    parameters     a system: models, latencies, routing, committed tokens
-    systems        those of known algorithms
-    chain, exact   its states and transitions, and their stationary law
-    simulate       counts of requests only, for systems too large for a chain
-    events         every request by itself, on tapes of decisions: gaps, longest waits
-    search         the best thresholds
-    bounds         what no thresholds can exceed
-    planning       what `tokenrouter plan` says of a `parameter_file`
+    parameters, systems, estimate   a system of models: by hand, of known algorithms, as measured
+    chain                           its states and transitions, and their stationary law: exact
+    count_simulation                counts of requests only, for systems too large for a chain
+    event_simulation                every request by itself: gaps between tokens, recorded decisions
+    evaluate, search                one prediction, and the best thresholds
+    planning                        what `tokenrouter plan` reads and shows
 
 Nothing here runs in a member's loop.
 """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenrouter.throughput_model import exact, simulate
+from tokenrouter.throughput_model.chain import exact
+from tokenrouter.throughput_model.count_simulation import simulate
 from tokenrouter.throughput_model.parameters import Prediction, System
 
 

@@ -1,0 +1,1 @@
+"""The exact chain of a system: states, transitions, stationary law."""

@@ -1,0 +1,1 @@
+"""Simulation of counts of requests, for systems too large for a chain."""

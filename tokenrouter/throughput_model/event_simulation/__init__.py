@@ -1,0 +1,1 @@
+"""Simulation of every request by itself, on drawn or recorded decisions."""

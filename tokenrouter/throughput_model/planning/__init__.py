@@ -1,0 +1,1 @@
+"""What `tokenrouter plan` reads, computes and shows."""

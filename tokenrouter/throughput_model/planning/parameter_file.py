@@ -1,0 +1,199 @@
+"""The parameter file: a system, and what to plan for it, as YAML.
+
+    models:
+      - {name: small, latency_ms: 6.0}
+      - {name: large, latency_ms: {base: 27.9, per_request: 0.3}, max_batch: 8}
+    routing: [[0.65, 0.35], [1.0, 0.0]]
+    committed: [[1, 0], [1, 1]]
+    concurrency: [2, 3, 4]
+
+`calibrate` writes it from a running deployment; `plan` reads it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy
+import yaml
+
+from tokenrouter.configuration.sources import read_file
+from tokenrouter.configuration.validation import collecting, validate, with_origins
+from tokenrouter.configuration.values import Objective
+from tokenrouter.errors import ConfigError
+from tokenrouter.throughput_model.parameters import SUM_TOLERANCE, Model, System, Thresholds
+from tokenrouter.throughput_model.planning.file_entries import (
+    DEFAULT_CONCURRENCY,
+    ClassEntry,
+    File,
+    Matrix,
+    ModelEntry,
+)
+from tokenrouter.throughput_model.planning.latency_file import latency_value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RequestClass:
+    """A share of the requests (0 to 1), with a routing of its own."""
+
+    share: float
+    system: System
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Parameters:
+    """What a parameter file says.
+
+    Args:
+        concurrency: numbers of requests that are served at once.
+        thresholds: only these vectors; none: all that are feasible.
+        runs: share of each number of steps in a row on a model, by the model's name, for those
+            where it is not geometric.
+        classes: kinds of requests that are routed differently; none: all are alike.
+        objective: what the best vector is, as in a deployment's configuration.
+        max_wait_ms: longest wait for a threshold; inf: any; None: as the server's default.
+    """
+
+    system: System
+    concurrency: tuple[int, ...] = DEFAULT_CONCURRENCY
+    thresholds: tuple[Thresholds, ...] = ()
+    runs: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    classes: tuple[RequestClass, ...] = ()
+    objective: Objective = "throughput"
+    max_wait_ms: float | None = None
+
+
+def read(path: Path) -> Parameters:
+    """What the file at ``path`` says.
+
+    Raises:
+        ConfigError: it cannot be read, or is wrong; every problem names the field, the line
+            where it stands, and the remedy.
+    """
+    content, places = read_file(path)
+    try:
+        return parse(content)
+    except ConfigError as error:
+        raise ConfigError(*with_origins(error.problems, places)) from None
+
+
+def parse(content: Mapping[Any, Any]) -> Parameters:
+    """What the content of a parameter file says.
+
+    Raises:
+        ConfigError: something is wrong with it.
+    """
+    problems: list[str] = []
+    file = validate(File, content, "", problems)
+    entries = _entries(ModelEntry, "models", content.get("models"), problems)
+    names = [entry.name for entry in entries]
+    problems += [
+        f"models.{name}: this name is given twice; choose another"
+        for name in sorted({name for name in names if names.count(name) > 1})
+    ]
+    if len(entries) == 1 and entries[0].runs:
+        problems.append(f"models.{names[0]}.runs: there is no other model to go to; leave it out")
+    kinds = _entries(ClassEntry, "classes", content.get("classes"), problems)
+    total = sum(kind.share for kind in kinds)
+    if kinds and not problems and abs(total - 1.0) > SUM_TOLERANCE:
+        problems.append(f"classes: the shares add up to {total:.6g}; they must be 1")
+    if problems or file is None:
+        raise ConfigError(*problems)
+    with collecting(problems):
+        system = _system(file, entries, file.routing, file.committed)
+    classes = []
+    for index, kind in enumerate(kinds):
+        found: list[str] = []
+        with collecting(found):
+            own = _system(file, entries, kind.routing, kind.committed or file.committed)
+            classes.append(RequestClass(kind.share, own))
+        problems.extend(f"classes.{index}.{each}" for each in found)
+    if problems:
+        raise ConfigError(*problems)
+    return Parameters(
+        system,
+        concurrency=tuple(dict.fromkeys(file.concurrency)),
+        thresholds=tuple(dict.fromkeys(map(tuple, file.thresholds))),
+        runs={entry.name: entry.runs for entry in entries if entry.runs},
+        classes=tuple(classes),
+        objective=file.objective,
+        max_wait_ms=file.max_wait_ms,
+    )
+
+
+def write(parameters: Parameters, comment: str = "") -> str:
+    """The YAML that `parse` reads ``parameters`` from, below ``comment``."""
+    system = parameters.system
+    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
+    lines += ["models:", *(f"  - {_flow(_entry(parameters, each))}" for each in system.models)]
+    lines.append(f"routing: {_flow(system.routing.tolist())}")
+    lines.append(f"committed: {_flow(_plain(system.committed.tolist()))}")
+    lines.append(f"concurrency: {_flow(list(parameters.concurrency))}")
+    if system.tick_ms is not None:
+        lines.append(f"tick_ms: {_flow(system.tick_ms)}")
+    if parameters.thresholds:
+        lines.append(f"thresholds: {_flow([list(each) for each in parameters.thresholds])}")
+    if parameters.classes:
+        lines.append("classes:")
+    for kind in parameters.classes:
+        own = {
+            "share": kind.share,
+            "routing": kind.system.routing.tolist(),
+            "committed": _plain(kind.system.committed.tolist()),
+        }
+        lines.append(f"  - {_flow(own)}")
+    if parameters.objective != "throughput":
+        lines.append(f"objective: {_flow(dict(parameters.objective))}")
+    if parameters.max_wait_ms is not None:
+        lines.append(f"max_wait_ms: {_flow(parameters.max_wait_ms)}")
+    return "\n".join(lines) + "\n"
+
+
+def _entries(kind: type[Any], where: str, given: Any, problems: list[str]) -> list[Any]:
+    """The entries of a list that are right; problems of the others go to ``problems``."""
+    found = []
+    for index, each in enumerate(given if isinstance(given, list) else ()):
+        if not isinstance(each, Mapping):
+            problems.append(f"{where}.{index}: must be a mapping, got {each!r}")
+            continue
+        entry = validate(kind, each, f"{where}.{each.get('name', index)}", problems)
+        if entry is not None:
+            found.append(entry)
+    return found
+
+
+def _system(
+    file: File, entries: list[ModelEntry], routing: Matrix, committed: Matrix | None
+) -> System:
+    models = tuple(Model(each.name, each.latency_ms, each.max_batch) for each in entries)
+    count = len(models)
+    matrices = {"routing": routing, "committed": committed or [[1.0] * count] * count}
+    for name, matrix in matrices.items():
+        if [len(row) for row in matrix] != [count] * count:  # numpy cannot say it of a ragged one
+            raise ConfigError(f"{name}: must have a row and a column for each of {count} models")
+    routed, kept = (numpy.array(matrix) for matrix in matrices.values())
+    return System(models, routed, kept, file.tick_ms)
+
+
+def _entry(parameters: Parameters, model: Model) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": model.name, "latency_ms": latency_value(model.latency)}
+    if model.max_batch is not None:
+        entry["max_batch"] = model.max_batch
+    if runs := parameters.runs.get(model.name):
+        entry["runs"] = dict(runs)
+    return entry
+
+
+def _plain(matrix: Matrix) -> list[list[int | float]]:
+    """Whole numbers without a decimal point."""
+    return [[int(each) if float(each).is_integer() else each for each in row] for row in matrix]
+
+
+def _flow(value: Any) -> str:
+    """``value`` on one line of YAML."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,1 @@
+"""The best thresholds, and tables of them by number of live requests."""
