@@ -3,7 +3,7 @@
     python benchmarks/auto_thresholds.py [--quick] [--parts gain harm settled shift] [--json FILE]
 
 gain     p = 0.35, N = 2, 4, 8, 16: how much of what the best thresholds gain over (1, 1)
-harm     N = 64, and p = 0.05 and 0.1: not slower than (1, 1)
+harm     N = 64, and p = 0.05 and 0.1 from N = 2 to 64: not slower than (1, 1)
 settled  when the last change came after the first request, and changes in the minute after
 shift    p from 0.35 to 0.117 while both models, or the large one, become three times slower
 
@@ -40,8 +40,11 @@ from validation import Verdict
 FINALISTS = 3
 CAPTURED, HARMLESS, SHIFTED = 0.8, 0.99, 0.97
 SETTLED_S, MINUTE_S, CHANGES = 10.0, 60.0, 2
-HARM = ((64, 0.35), (2, 0.05), (2, 0.1), (16, 0.05), (16, 0.1))
-"""N and p."""
+HARM = (
+    (64, 0.35), (4, 0.05), (4, 0.1), (16, 0.05), (16, 0.1), (64, 0.1),
+    (2, 0.05), (2, 0.1), (8, 0.05), (8, 0.1), (64, 0.05),
+)  # fmt: skip
+"""N and p, the most telling first."""
 
 
 def gain(effort: Effort, concurrencies: Sequence[int]) -> list[Verdict]:
@@ -66,8 +69,16 @@ def gain(effort: Effort, concurrencies: Sequence[int]) -> list[Verdict]:
 
 
 def captured(concurrency: int, auto: float, best: float) -> Verdict:
-    """The share of the best vector's gain; both relative to (1, 1)."""
-    share = (auto - 1.0) / (best - 1.0) if best > 1.0 else 1.0
+    """The share of the best vector's gain; both relative to (1, 1).
+
+    Where nothing gains, the automatic ones must not lose.
+    """
+    if best <= 1.0:
+        what = (
+            f"N = {concurrency}: nothing to gain: {auto - 1.0:+.1%} (wanted: {HARMLESS} of (1, 1))"
+        )
+        return Verdict(what, auto >= HARMLESS)
+    share = (auto - 1.0) / (best - 1.0)
     return Verdict(
         f"N = {concurrency}: {share:.0%} of the gain: {auto - 1.0:+.1%} of {best - 1.0:+.1%} "
         f"(wanted: {CAPTURED:.0%})",

@@ -34,7 +34,8 @@ def test_the_share_of_a_gain() -> None:
     assert captured(2, 1.09, 1.1).passed
     assert not captured(2, 1.07, 1.1).passed
     assert "N = 2: 70% of the gain: +7.0% of +10.0%" in captured(2, 1.07, 1.1).what
-    assert captured(16, 1.0, 1.0).passed, "there was nothing to gain"
+    assert captured(16, 0.995, 1.0).passed, "there was nothing to gain"
+    assert not captured(16, 0.8, 1.0).passed, "but there was something to lose"
 
 
 def test_turns_are_compared_over_the_same_tokens() -> None:
