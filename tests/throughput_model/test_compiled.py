@@ -60,3 +60,30 @@ def test_a_process_that_can_write_nowhere_compiles_for_itself(folder):
     (folder / "__pycache__").touch()
     assert run(folder, "file") == ("None", 0)
     assert run(folder, "file") == ("None", 0)
+
+
+@pytest.mark.parametrize(("suffix", "left"), [(".nbi", 20), (".nbc", 0)])
+def test_a_file_that_is_cut_short_is_compiled_anew_and_replaced(folder, suffix, left):
+    place, _ = run(folder, "home")
+    (file,) = Path(place).glob(f"*{suffix}")
+    file.write_bytes(file.read_bytes()[:left])
+    assert run(folder, "home") == (place, 0)
+    assert run(folder, "home") == (place, 1)
+
+
+FULL = """
+import errno
+from numba.core.caching import IndexDataCacheFile
+
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+IndexDataCacheFile._open_for_write = full
+"""
+
+
+def test_a_full_disk_is_survived(folder):
+    (folder / "doubled.py").write_text(FULL + MODULE)
+    place, hits = run(folder, "home")
+    assert hits == 0
+    assert not list(Path(place).glob("*.nb?"))
