@@ -10,6 +10,7 @@ import numpy
 from msgspec.structs import replace
 
 from tests.frontend.fakes import state_of
+from tokenrouter.config import Config
 from tokenrouter.ipc.messages import (
     DETOKENIZER,
     Inspect,
@@ -20,11 +21,12 @@ from tokenrouter.ipc.messages import (
     Planned,
     StepSums,
 )
-from tokenrouter.ipc.supervision import Down, Up
+from tokenrouter.ipc.supervision import Down, MemberReady, Roster, Up
 from tokenrouter.planner.controller import Controller
-from tokenrouter.planner.problem import Problem, Rules, Solution
+from tokenrouter.planner.problem import Problem, Solution, rules
 from tokenrouter.planner.solving import solve
-from tokenrouter.subserver.thresholds import Thresholds, fixed_table
+from tokenrouter.subserver.process import rules_of
+from tokenrouter.subserver.thresholds import Thresholds
 from tokenrouter.throughput_model.estimate import NO_STEPS
 
 SOLVING_S = 1.0
@@ -102,8 +104,18 @@ class World:
 
     def __post_init__(self) -> None:
         self._rng = numpy.random.default_rng(1)
-        self._first = [1 if each == "auto" else int(each) for each in self.wanted]
-        self.members = [Member(m, self._first, 0.0) for m in (0, 1)]
+        self._config = Config.model_validate(
+            {
+                "models": [
+                    {"name": name, "engine": "timed", "step_ms": 1, "threshold": wanted}
+                    for name, wanted in zip(("small", "large"), self.wanted, strict=True)
+                ],
+                "objective": "throughput"
+                if self.itl_p99_ms is None
+                else {"itl_p99_ms": self.itl_p99_ms},
+            }
+        )
+        self.members = [self._start_member(m) for m in (0, 1)]
         self._completions: list[tuple[float, int]] = []
         self._runs = [0] * self.requests
         self._solution: tuple[float, Solution | None] | None = None
@@ -111,18 +123,14 @@ class World:
         self.members[0].queue = list(range(self.requests))
 
     def restart_planner(self) -> None:
-        fixed = {m: int(each) for m, each in enumerate(self.wanted) if each != "auto"}
-        names = ("small", "large")
-        rules = Rules(
-            names, (256, 256), fixed, fixed_table(self._first), itl_p99_ms=self.itl_p99_ms
-        )
-        self.controller = Controller(rules, self.now)
+        ready = tuple(MemberReady(m, 10_000, 256, 2048, 300, (), "") for m in (0, 1))
+        self.controller = Controller(rules(self._config, Roster(ready, (1, 2))), self.now)
         self._solution = None
 
     def restart_member(self, index: int) -> None:
         """All its requests end, and come again."""
         self.controller.hear(index, Down(index), self.now)
-        self.members[index] = Member(index, self._first, self.now)
+        self.members[index] = self._start_member(index)
         for member in self.members:
             member.queue, member.running = [], []
         self._completions = []
@@ -156,6 +164,9 @@ class World:
             if problem := self.controller.problem(self.now):
                 self._solution = self.now + SOLVING_S, self.solver(problem)
 
+    def _start_member(self, index: int) -> Member:
+        return Member(index, rules_of(self._config, index).thresholds, self.now)
+
     def _deliver(self, receiver: int, message: Message) -> None:
         if receiver == DETOKENIZER:
             assert isinstance(message, Planned)
@@ -165,7 +176,7 @@ class World:
         elif isinstance(message, Plan):
             self.members[receiver].thresholds.apply(message)
             assert not self.members[receiver].thresholds.unsafe
-            if (self.seen[-1][1] if self.seen else (*self._first,)) != self.row:
+            if (self.seen[-1][1] if self.seen else self._config.first_thresholds) != self.row:
                 self.seen.append((self.now, self.row))
         else:
             assert isinstance(message, Inspect)

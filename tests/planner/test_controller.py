@@ -169,6 +169,17 @@ def test_thresholds_of_the_user_stay() -> None:
     assert all(row[0] == min(3, live) for live, row in enumerate(world.planned[-1].table, 1))
 
 
+@pytest.mark.parametrize("seconds", [0.5, 10.0])
+def test_thresholds_of_the_user_stay_where_a_member_was_started_again(seconds: float) -> None:
+    """Before the first plan, after which nobody would tell it, and beside members with one."""
+    world = World(8, wanted=("auto", 3), p=0.05)
+    world.run(seconds)
+    world.restart_member(1)
+    assert world.row[1] == 3
+    world.run(3)
+    assert world.row[1] == 3
+
+
 def test_however_good_the_news_there_are_two_changes_a_minute_at_most() -> None:
     """A solver that always promises 10 % for something else, while nothing happens."""
     tables = ([(1, 1), (1, 2)], [(1, 1), (2, 1)])

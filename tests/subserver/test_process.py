@@ -9,21 +9,16 @@ from tokenrouter.subserver.process import rules_of
 
 
 @pytest.mark.parametrize(
-    ("wanted", "again", "first"),
-    [
-        ((4, "auto"), False, (4, 1)),
-        ((4, "auto"), True, (1, 1)),
-        ((4, 2), True, (4, 2)),
-    ],
+    ("wanted", "first"), [((4, "auto"), (4, 1)), (("auto", "auto"), (1, 1)), ((4, 2), (4, 2))]
 )
-def test_a_member_that_is_started_again_beside_a_plan_waits_for_nobody(
-    wanted: tuple[int | str, ...], again: bool, first: tuple[int, ...]
+def test_thresholds_of_the_user_hold_from_the_start(
+    wanted: tuple[int | str, ...], first: tuple[int, ...]
 ) -> None:
     models = [
         {"name": f"m{m}", "engine": "timed", "step_ms": 1, "threshold": threshold}
         for m, threshold in enumerate(wanted)
     ]
     config = Config.model_validate({"models": models, "max_wait_ms": float("inf")})
-    rules = rules_of(config, 0, again)
+    rules = rules_of(config, 0)
     assert rules.thresholds == first
     assert rules.max_wait == float("inf")

@@ -50,7 +50,7 @@ def run_member(
         roster,
         engine,
         links,
-        rules_of(config, index, again=index in roster.restarts),
+        rules_of(config, index),
         member.decode,
         eager=config.prefill == "eager",
         profile=member.profile,
@@ -83,16 +83,15 @@ def _to_ranks(
     ]
 
 
-def rules_of(config: Config, index: int, again: bool) -> Rules:
-    """How member ``index`` batches; ``again``: it was started again, beside running ones.
+def rules_of(config: Config, index: int) -> Rules:
+    """How member ``index`` batches, until a plan reaches it.
 
-    Those may hold a plan, with which the configuration's thresholds could deadlock: until the
-    next one reaches it, a member that was started again waits for nobody.
+    Also where it was started again, beside members that hold a plan: no row of a plan is below
+    the configuration's, with which this one can therefore not deadlock.
     """
     model = config.models[index]
-    alone = again and config.planned
     return Rules(
-        thresholds=(1,) * len(config.models) if alone else config.first_thresholds,
+        thresholds=config.first_thresholds,
         limits=Limits(model.max_batch, model.chunked_prefill_size),
         max_wait=None if config.max_wait_ms is None else config.max_wait_ms / 1e3,
     )
