@@ -11,9 +11,10 @@ import pytest
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.planner import solving
+from tokenrouter.planner.problem import Problem, Rules
 from tokenrouter.planner.worker import LOWEST, Worker
 
-PROBLEM: Any = object()
+PROBLEM = Problem(Rules(("a", "b"), (8, 8), {}, [(1, 1)]), [], 5, [(1, 1)])
 
 
 def result(monkeypatch: pytest.MonkeyPatch, solve: Callable[[Any], Any]) -> Any:
@@ -41,7 +42,7 @@ def test_a_solution_comes_from_a_thread_of_the_lowest_priority(
     assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
 
-def test_measurements_that_make_no_system_are_told_and_nothing_else_is_hidden(
+def test_what_cannot_be_solved_is_told_and_ends_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(problem: Any) -> Any:
@@ -52,5 +53,14 @@ def test_measurements_that_make_no_system_are_told_and_nothing_else_is_hidden(
 
     assert result(monkeypatch, refuse) == (None,)
     assert "no thresholds for what was measured: large: no step was measured" in caplog.text
-    with pytest.raises(ZeroDivisionError):
-        result(monkeypatch, break_down)
+    assert "Traceback" not in caplog.text
+    assert result(monkeypatch, break_down) == (None,)
+    assert "no thresholds, as the solver failed for 5 live requests" in caplog.text
+    assert "ZeroDivisionError: a bug" in caplog.text
+
+
+def test_the_thread_is_there_before_the_first_problem() -> None:
+    before = {each.ident for each in threading.enumerate()}
+    worker = Worker(lambda: None)
+    assert worker.take() is None
+    assert len({each.ident for each in threading.enumerate()} - before) == 1

@@ -18,11 +18,12 @@ logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """One thread; ``done`` is called in it when there is a result."""
+    """One thread, from the start; ``done`` is called in it when there is a result."""
 
     def __init__(self, done: Callable[[], None]) -> None:
         self._done = done
         self._pool = ThreadPoolExecutor(1, "solver", _yield_to_everybody)
+        self._pool.submit(int).result()  # or the thread would come with the first problem
         self._result: Future[Solution | None] | None = None
 
     def give(self, problem: Problem) -> None:
@@ -31,7 +32,7 @@ class Worker:
         self._result.add_done_callback(lambda _: self._done())
 
     def take(self) -> tuple[Solution | None] | None:
-        """The result, once: of a problem that made no sense, None in the tuple."""
+        """The result, once: of a problem that could not be solved, None in the tuple."""
         if self._result is None or not self._result.done():
             return None
         result, self._result = self._result, None
@@ -51,4 +52,7 @@ def _solve(problem: Problem) -> Solution | None:
         return solving.solve(problem)
     except ConfigError as error:
         logger.warning("no thresholds for what was measured: %s", error)
-        return None
+    except Exception:
+        # Of the solver's own: it would meet the same after a restart, from the same traffic.
+        logger.exception("no thresholds, as the solver failed for %d live requests", problem.live)
+    return None
