@@ -92,9 +92,9 @@ def test_a_member_that_died_is_told_nothing_until_it_is_back(world: World) -> No
 def test_a_new_detokenizer_is_told_again_and_the_front_end_is_no_link(world: World) -> None:
     news = [Down(FRONT_END), Up(FRONT_END, 50), Down(DETOKENIZER), Up(DETOKENIZER, 60)]
     world.detokenizer.close()
+    world.detokenizer = Inbox(world.context, world.ports.detokenizer, {PLANNER: 7}, 60)
     world.supervisor.tell(PLANNER, *news)
     assert [message for _, message in world.links.poll(5.0)] == news
-    world.detokenizer = Inbox(world.context, world.ports.detokenizer, {PLANNER: 7}, 60)
     world.links.send(DETOKENIZER, PLANNED)
     assert received(world.detokenizer) == [PLANNED]
 
