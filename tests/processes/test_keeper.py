@@ -226,6 +226,8 @@ def test_a_planner_that_keeps_dying_is_given_up_and_nothing_else(
     assert world.keeper.failure is None
     assert world.family.started == ["planner"]
     assert "was restarted 1 times" in caplog.text
+    for name in ("small", "large", "front-end"):
+        assert world.heard(name)[-2:] == [Down(PLANNER), Down(PLANNER, for_good=True)]
     world.die("detokenizer")
     world.happen(Said("detokenizer", Ready()))
     assert world.heard("detokenizer")[-1] == Down(PLANNER), "the others go on without it"

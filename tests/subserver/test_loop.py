@@ -13,6 +13,7 @@ from tokenrouter.errors import ChannelError, RequestError
 from tokenrouter.ipc.messages import (
     FRONT_END,
     PLANNER,
+    SUPERVISOR,
     Abort,
     Admitted,
     Blocked,
@@ -34,6 +35,7 @@ from tokenrouter.ipc.messages import (
     Route,
     Sampling,
 )
+from tokenrouter.ipc.supervision import Down
 from tokenrouter.schedulers.signals import Entropy, TopProbability
 from tokenrouter.subserver.batching import Limits, Rules
 from tokenrouter.subserver.loop import MIN_WAIT_S, Subserver
@@ -508,6 +510,14 @@ def test_a_plan_is_in_force_at_the_next_launch():
     told = member.turn((FRONT_END, Inspect(1)))
     (state,) = [each for entry in told for each in entry if isinstance(each, MemberState)]
     assert (state.plan, state.threshold) == (5, 2)
+
+
+def test_a_plan_holds_while_the_planner_is_away_but_not_without_one():
+    member = Member()
+    member.turn((1, Live(9, 9, 90)), (PLANNER, PLAN), counted(1), (SUPERVISOR, Down(PLANNER)))
+    assert member.engine.calls == []
+    member.turn((SUPERVISOR, Down(PLANNER, for_good=True)))
+    assert member.engine.calls[-1][1] == [(1, 3)]
 
 
 def test_an_unsafe_plan_changes_nothing_and_is_reported():

@@ -57,6 +57,14 @@ def test_a_plan_replaces_the_table_and_its_last_row_holds_for_more():
     assert [thresholds.now(live) for live in (0, 1, 2, 3, 4, 5, 10_000)] == [1, 1, 2, 2, 3, 3, 3]
 
 
+def test_without_a_planner_the_configuration_holds_again():
+    thresholds = Thresholds(1, (2, 1))
+    thresholds.apply(Plan(7, [(1, 1), (2, 1), (2, 2)], ""))
+    assert (thresholds.version, thresholds.now(3)) == (7, 2)
+    thresholds.fall_back()
+    assert (thresholds.version, thresholds.now(3)) == (0, 1)
+
+
 @pytest.mark.parametrize("version", [3, 2])
 def test_a_plan_that_is_not_newer_is_ignored(version: int):
     thresholds = Thresholds(0, (1, 1))

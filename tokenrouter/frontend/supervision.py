@@ -41,6 +41,8 @@ class Supervision:
         for each in news:
             if isinstance(each, Down):
                 self._manager.lost(each.process)
+                if each.for_good:  # the planner: thresholds are not what it planned any more
+                    self._manager.inspector.planned = None
             elif isinstance(each, Up):
                 self._manager.returned(each)
             elif self._draining is None:

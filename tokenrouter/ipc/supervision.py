@@ -128,9 +128,13 @@ class Roster(msgspec.Struct, frozen=True, array_like=True, tag="roster"):
 
 
 class Down(msgspec.Struct, frozen=True, array_like=True, tag="down"):
-    """A process died. Nothing it knew will be known again."""
+    """A process died. Nothing it knew will be known again.
+
+    ``for_good``: it is not started again. Told once it is decided, after the news of its death.
+    """
 
     process: int
+    for_good: bool = False
 
 
 class Up(msgspec.Struct, frozen=True, array_like=True, tag="up"):

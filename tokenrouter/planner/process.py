@@ -1,7 +1,8 @@
 """The planner's process: asks the members what they measure, and tells them their thresholds.
 
-Members keep the thresholds they were told last, so no request needs this process. What it
-computes with is imported when it is first needed (`worker.py`): starts do not wait for it.
+Members keep the thresholds they were told last until the supervisor gives this process up, so
+no request needs it. What it computes with is imported when it is first needed (`worker.py`):
+starts do not wait for it.
 """
 
 from __future__ import annotations

@@ -164,7 +164,8 @@ class Keeper:
         if self._draining:
             logger.error("%s", unit.reason)
         elif refusal and unit.process == PLANNER and self._config.on_failure == "restart":
-            logger.error("%s: thresholds stay as they are", refusal)
+            logger.error("%s: thresholds are again what the configuration says", refusal)
+            self._tell_others(unit, Down(PLANNER, for_good=True))
         elif refusal:
             self._fail(refusal)
         else:

@@ -203,6 +203,8 @@ class Subserver:
     def _dispatch(self, sender: int, message: Message | News) -> None:
         if isinstance(message, Down):
             self._lost(message.process)
+            if message.process == PLANNER and message.for_good:
+                self.thresholds.fall_back()
         elif isinstance(message, Up):
             self._returned(message)
         elif isinstance(message, Drain):

@@ -30,7 +30,7 @@ class Thresholds:
     """
 
     def __init__(self, me: int, wanted: Sequence[int]) -> None:
-        self._me, self._members = me, len(wanted)
+        self._me, self._members, self._wanted = me, len(wanted), tuple(wanted)
         self.version = 0
         """Of the plan in force; 0: the configuration's thresholds."""
         self.unsafe = 0
@@ -51,6 +51,14 @@ class Thresholds:
             return
         self.version = plan.version
         self._use(plan.table)
+
+    def fall_back(self) -> None:
+        """Use what was wanted at first: nobody adapts the plan in force to the traffic any more.
+
+        Safe beside members that still have a plan, as no row of one is below this table's.
+        """
+        self.version = 0
+        self._use(fixed_table(self._wanted))
 
     def _use(self, table: Iterable[Sequence[int]]) -> None:
         # No live request waits for a threshold, and row 0 is any.
