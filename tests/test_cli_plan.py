@@ -96,7 +96,9 @@ def test_everything_at_once(
         (["params.yaml", "--objective", "["], "--objective: must be throughput, or itl_p99_ms"),
         (["params.yaml", "--max-wait-ms", "0"], "--max-wait-ms: must be more than 0, got 0"),
         (["params.yaml", "--max-wait-ms", "nan"], "--max-wait-ms: must be more than 0, got nan"),
-        (["params.yaml", "--concurrency", "0"], "--concurrency: must be from 1 on, got 0"),
+        (["params.yaml", "--concurrency", "0"], "--concurrency: must be from 1 to 4096, got 0"),
+        (["params.yaml", "--concurrency", "9999999"], "--concurrency: must be from 1 to 4096, got"),
+        (["params.yaml", "--max-wait-ms", "1e300"], "--max-wait-ms: must be at most 1e+09, or inf"),
         (["params.yaml", "--plot", "p.docx"], "--plot: p.docx: must end in one of "),
         (["params.yaml", "--plot", "no/p.png"], "--plot: no: no such folder; make it, or name"),
     ],
@@ -118,7 +120,22 @@ def test_what_is_wrong_in_the_file(params: Path, capsys: pytest.CaptureFixture[s
     params.write_text(params.read_text().replace("ticks: 3\n", ""))
     status, _, err = run(capsys, str(params))
     assert status == 2
-    assert "thresholds: 9 requests never wait for large, whose batch takes 2 of 2" in err
+    assert "9 requests never wait for large, whose batch takes 2 of 2" in err
+
+
+def test_a_vector_may_be_too_high_for_some(
+    params: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params.write_text(params.read_text() + "thresholds: [[2, 2], [1, 2], [2, 1]]\n")
+    status, out, err = run(capsys, str(params), "--json")
+    assert (status, err) == (0, "")
+    plan = json.loads(out)
+    assert [(row["concurrency"], row["thresholds"]) for row in plan["rows"]] == [
+        (2, [1, 2]), (2, [2, 1]), (3, [1, 2]), (3, [2, 2]), (3, [2, 1]),
+        (4, [1, 2]), (4, [2, 2]), (4, [2, 1]),
+    ]  # fmt: skip
+    [note] = plan["notes"]
+    assert note.startswith("2,2 left out for 2 requests: [2, 2] can deadlock 2 requests: the sum")
 
 
 def test_help_is_there_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,7 +34,8 @@ MaxWait = Annotated[
     typer.Option(help="Longest wait for a threshold; inf: any.", metavar="MS"),
 ]
 Concurrency = Annotated[
-    list[int] | None, typer.Option(help="Requests served at once.", metavar="N ...")
+    list[int] | None,
+    typer.Option(help="Requests served at once (else the file's; 1 2 4 8 16).", metavar="N ..."),
 ]
 
 
@@ -72,6 +74,8 @@ def _with_flags(
     concurrency: Sequence[int] | None,
 ) -> Parameters:
     """What the file says, but for what flags do."""
+    from tokenrouter.throughput_model.planning.file_entries import LONGEST_WAIT_MS, MOST_REQUESTS
+
     changes: dict[str, Any] = {}
     if objective is not None:
         try:
@@ -81,10 +85,15 @@ def _with_flags(
     if max_wait_ms is not None:
         if not max_wait_ms > 0:
             raise ConfigError(f"--max-wait-ms: must be more than 0, got {max_wait_ms:g}")
+        if LONGEST_WAIT_MS < max_wait_ms < math.inf:
+            raise ConfigError(
+                f"--max-wait-ms: must be at most {LONGEST_WAIT_MS:g}, or inf; got {max_wait_ms:g}"
+            )
         changes["max_wait_ms"] = max_wait_ms
     if concurrency:
-        if min(concurrency) < 1:
-            raise ConfigError(f"--concurrency: must be from 1 on, got {min(concurrency)}")
+        wrong = [each for each in concurrency if not 1 <= each <= MOST_REQUESTS]
+        if wrong:
+            raise ConfigError(f"--concurrency: must be from 1 to {MOST_REQUESTS}, got {wrong[0]}")
         changes["concurrency"] = tuple(dict.fromkeys(concurrency))
     return replace(file, **changes)
 

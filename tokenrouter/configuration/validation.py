@@ -91,6 +91,8 @@ def _describe(error: ErrorDetails, known: Iterable[str]) -> list[tuple[Any, str]
     cause = error.get("ctx", {}).get("error")
     if error["type"] == "extra_forbidden":
         return [(field, f"{path}: unknown field{nearest(path, known)}")]
+    if error["type"] == "missing":  # its input is all that is around it
+        return [(field, f"{path}: field required")]
     if cause is None:
         text = f"{path}: {error['msg'][:1].lower()}{error['msg'][1:]}"
         return [(field, text if field in SECRETS else f"{text}, got {error['input']!r}")]

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from tests.throughput_model.plans import MODELS, pair
-from tokenrouter.errors import ConfigError
 from tokenrouter.throughput_model.parameters import System
 from tokenrouter.throughput_model.planning.candidates import (
     BETWEEN,
@@ -16,6 +15,7 @@ from tokenrouter.throughput_model.planning.candidates import (
     between,
     candidates,
     count,
+    left_out,
 )
 from tokenrouter.throughput_model.search.search import feasible
 from tokenrouter.throughput_model.systems import cascade
@@ -72,5 +72,13 @@ def test_vectors_between_ones_and_the_best() -> None:
 
 def test_those_given_as_far_as_they_are_feasible() -> None:
     assert candidates(pair(), 2, [(1, 2), (2, 2), (1, 1)]) == [(1, 2), (1, 1)]
-    with pytest.raises(ConfigError, match=r"thresholds: \[2, 2\] can deadlock 2 requests: .*"):
-        candidates(pair(), 2, [(2, 2), (2, 3)])
+    assert candidates(pair(), 2, [(2, 2), (2, 3)]) == []
+    [(vector, why)] = left_out(pair(), 2, [(2, 2), (1, 1)]).items()
+    assert vector == (2, 2)
+    assert why.startswith("[2, 2] can deadlock 2 requests: ")
+
+
+@pytest.mark.parametrize("models", [7, 16])
+def test_many_models(models: int) -> None:
+    along = between((9,) * models)
+    assert along == {(each,) * models for each in range(1, 10)}

@@ -196,14 +196,29 @@ def test_runs_become_shares() -> None:
             example(models=[{"name": "a", "latency_ms": 1, "runs": {2: 1}}], routing=[[1]]),
             "models.a.runs: there is no other model to go to; leave it out",
         ),
-        (example(routing=None), "routing: field required"),
+        (example(thresholds=[[1, 1], [1]]), "thresholds.1: [1] must be 2 numbers, one for each"),
+        (example(thresholds=[[1, 0]]), "thresholds.0.1: input should be greater than or equal"),
+        (example(thresholds=[1, 2]), "thresholds: give a list of vectors such as [[1, 2]], got ["),
+        (example(thresholds=[[1, 1]] * 10_001), "thresholds: list should have at most 10000"),
+        (example(concurrency=4097), "concurrency.0: input should be less than or equal to 4096"),
+        (example(committed=[[1, 0], [1, 1e300]]), "committed.1.1: a step commits 0, or from 1e-06"),
+        (example(tick_ms=1e-300), "tick_ms: input should be greater than or equal to 0.000001"),
+        (example(max_wait_ms=1e300), "max_wait_ms: must be at most 1e+09, or .inf for any"),
+        (with_large(latency_ms=1e300), "models.large.latency_ms: a step takes from 0.001 to 1e+06"),
+        (with_large(latency_ms=1e-9), "models.large.latency_ms: a step takes from 0.001 to 1e+06"),
+        (
+            with_large(latency_ms=dict.fromkeys(range(1, 4098), 1.0)),
+            "models.large.latency_ms: has 4097 entries; give at most 4096",
+        ),
+        (with_large(latency_ms={10**30: 1.0}), "models.large.latency_ms: batch sizes end at 10000"),
+        (with_large(runs={10**9: 1.0}), "models.large.runs: a run has at most 10000 steps, got 10"),
         (example(routing=[[0.6, 0.35], [1, 0]]), "routing: the row of small adds up to 0.95"),
         (example(routing=[[0.6, 0.4], [1]]), "routing: must have a row and a column for each"),
         (example(routing=[[1.0, 0.0], [1, 0]]), "routing: no request ever reaches large"),
         (example(committed=[[0, 0], [0, 1]]), "committed: no step that happens commits a token"),
         (example(concurrency=0), "concurrency.0: input should be greater than or equal to 1"),
         (example(concurrency=[]), "concurrency: list should have at least 1 item"),
-        (example(tick_ms=0), "tick_ms: input should be greater than 0"),
+        (example(tick_ms=0), "tick_ms: input should be greater than or equal to 0.000001"),
         (example(objective="speed"), "objective: must be throughput, or itl_p99_ms: MILLISECONDS"),
         (example(max_wait_ms=-3), "max_wait_ms: input should be greater than 0"),
         (
@@ -223,6 +238,17 @@ def test_runs_become_shares() -> None:
 def test_what_is_wrong_is_named(content: dict[str, Any], said: str) -> None:
     [problem] = problems(content)
     assert problem.startswith(said)
+
+
+def test_what_is_missing_does_not_show_all_else() -> None:
+    assert problems(example(routing=None)) == ("routing: field required",)
+
+
+def test_a_wrong_vector_is_told_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(EXAMPLE.replace("[[1, 1], [1, 2]]", "\n  - [1, 1]\n  - [1, 2, 3]\n"))
+    with pytest.raises(ConfigError, match=r"^thresholds.1: \[1, 2, 3\] must .*params.yaml:9\)"):
+        read(path)
 
 
 def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,8 +82,16 @@ def test_given_thresholds_are_compared_with_what_is_not_given() -> None:
     assert [row.thresholds for row in two.rows] == [(1, 2)]
     assert [row.thresholds for row in four.rows] == [(1, 3), (1, 2)]
     assert four.rows[0].over_ones == pytest.approx(207.95 / 187.19 - 1, abs=1e-3)
-    with pytest.raises(ConfigError, match="no given vector is feasible for 1 request"):
-        plan(parameters(thresholds=((1, 3), (1, 2)), concurrency=(4, 1)), quiet)
+
+
+def test_where_no_given_thresholds_are_feasible() -> None:
+    given = parameters(thresholds=((1, 3), (1, 2)), concurrency=(4, 1))
+    outlooks = plan(given, quiet)
+    assert [outlook.concurrency for outlook in outlooks] == [4]
+    [note] = notes(given, outlooks)
+    assert note.startswith("1,3 and 1 more left out for 1 request: 3 requests never wait for large")
+    with pytest.raises(ConfigError, match="1,3 and 1 more left out for 1 request: 3 requests ne"):
+        plan(replace(given, concurrency=(1,)), quiet)
 
 
 def test_progress_only_grows() -> None:

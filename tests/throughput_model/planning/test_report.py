@@ -73,8 +73,11 @@ def test_a_long_table_is_cut_but_keeps_the_best_and_ones(
     chosen = [row.thresholds for row in report.shown(plan)]
     assert chosen == [*((1, large) for large in range(2, 12)), (1, 32), (1, 1)]
     assert shown(capsys, plan)[-2:-1] == [
-        "and 488 more vectors (--json tells of all that were looked at)"
+        "and 27 more vectors were looked at of 500 that are feasible (--json tells of them)"
     ]
+    told = shown(capsys, plan, thresholds=tuple(row.thresholds for row in plan.rows))
+    assert told[-2:-1] == ["and 27 more vectors were looked at (--json tells of them)"]
+    assert "more vectors" not in "".join(shown(capsys, replace(PLAN, feasible=500)))
 
 
 def test_half_of_a_cut_table_meets_the_objective() -> None:

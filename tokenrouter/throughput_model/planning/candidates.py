@@ -25,13 +25,10 @@ MOST_PARTS = 8
 def candidates(
     system: System, concurrency: int, given: Sequence[Thresholds] = (), seed: int = 0
 ) -> list[Thresholds]:
-    """The vectors to look at, in order; with ``given`` ones, those that are feasible.
-
-    Raises:
-        ConfigError: none of the given ones is feasible; says why the first is not.
-    """
+    """The vectors to look at, in order; with ``given`` ones, those of them that are feasible."""
     if given:
-        return _feasible(system, concurrency, given)
+        without = left_out(system, concurrency, given)
+        return [each for each in given if each not in without]
     if count(system, concurrency) <= EVERY:
         return list(feasible(system, concurrency))
     found = best(system, concurrency, seed=seed)
@@ -42,8 +39,15 @@ def candidates(
 
 
 def between(top: Thresholds) -> set[Thresholds]:
-    """Vectors spread evenly from 1 to each of ``top``: slower ones, with shorter gaps."""
-    parts = next(each for each in range(MOST_PARTS, 0, -1) if (each + 1) ** len(top) <= BETWEEN)
+    """Vectors spread evenly from 1 to each of ``top``: slower ones, with shorter gaps.
+
+    Of many models, all rise together.
+    """
+    counts = range(MOST_PARTS, 0, -1)
+    parts = next((each for each in counts if (each + 1) ** len(top) <= BETWEEN), 0)
+    if not parts:
+        shares = (part / MOST_PARTS for part in range(MOST_PARTS + 1))
+        return {tuple(1 + round((each - 1) * share) for each in top) for share in shares}
     each_model = [
         {1 + round((threshold - 1) * part / parts) for part in range(parts + 1)}
         for threshold in top
@@ -62,14 +66,14 @@ def count(system: System, concurrency: int) -> int:
     return int(ways.sum())
 
 
-def _feasible(system: System, concurrency: int, given: Sequence[Thresholds]) -> list[Thresholds]:
-    problems = []
-    vectors = []
+def left_out(
+    system: System, concurrency: int, given: Sequence[Thresholds]
+) -> dict[Thresholds, str]:
+    """Those of the ``given`` vectors that are not feasible, and why."""
+    problems = {}
     for each in given:
         try:
-            vectors.append(system.check(concurrency, each))
+            system.check(concurrency, each)
         except ConfigError as error:
-            problems.append(str(error))
-    if not vectors:
-        raise ConfigError(f"{problems[0]} (no given vector is feasible for {concurrency} requests)")
-    return vectors
+            problems[each] = str(error).removeprefix("thresholds: ")
+    return problems

@@ -12,6 +12,13 @@ from tokenrouter.throughput_model.parameters import Latency
 
 _AFFINE = ("base", "per_request", "per_token")
 _TABLE = ("table", "per_token")
+SHORTEST_MS, LONGEST_MS = 1e-3, 1e6
+"""Of a step, and of what a request or a token adds to it."""
+LARGEST_BATCH = 1_000_000
+LONGEST_RUN = 10_000
+"""Steps in a row on a model."""
+MOST_ENTRIES = 4096
+"""In a table of latencies or run lengths."""
 _FORMS = "a number, {base, per_request, per_token}, {1: 6.0, 8: 7.5} or {table: {...}, per_token}"
 
 
@@ -61,6 +68,8 @@ def parse_runs(value: Any) -> dict[int, float] | None:
     if not isinstance(value, Mapping):
         raise ValueError(f"must be weights by number of steps such as {{5: 1.0}}, got {value!r}")
     weights = _by_count(value)
+    if any(length > LONGEST_RUN for length in weights):
+        raise ValueError(f"a run has at most {LONGEST_RUN} steps, got {max(weights)}")
     if any(length < 1 for length in weights) or any(each < 0 for each in weights.values()):
         raise ValueError("a run has at least 1 step, and a weight of at least 0")
     total = sum(weights.values())
@@ -71,9 +80,19 @@ def parse_runs(value: Any) -> dict[int, float] | None:
 
 def _checked(**arguments: Any) -> Latency:
     try:
-        return Latency(**arguments)
+        latency = Latency(**arguments)
     except ConfigError as error:
         raise ValueError(str(error).removeprefix("latency_ms: ")) from error
+    if any(size > LARGEST_BATCH for size in latency.table):
+        raise ValueError(f"batch sizes end at {LARGEST_BATCH}, got {max(latency.table)}")
+    parts = (latency.base, latency.per_request, latency.per_token, *latency.table.values())
+    shortest = min(latency.at(size, size) for size in (1, *latency.table))
+    if max(parts) > LONGEST_MS or shortest < SHORTEST_MS:
+        raise ValueError(
+            f"a step takes from {SHORTEST_MS:g} to {LONGEST_MS:g} ms, got "
+            f"{shortest if shortest < SHORTEST_MS else max(parts):g}"
+        )
+    return latency
 
 
 def _check_keys(value: Mapping[Any, Any], known: tuple[str, ...]) -> None:
@@ -83,6 +102,8 @@ def _check_keys(value: Mapping[Any, Any], known: tuple[str, ...]) -> None:
 
 
 def _by_count(table: Mapping[Any, Any]) -> dict[int, float]:
+    if len(table) > MOST_ENTRIES:
+        raise ValueError(f"has {len(table)} entries; give at most {MOST_ENTRIES}")
     for key in table:
         if isinstance(key, bool) or not isinstance(key, int):
             raise ValueError(f"{key!r} must be a whole number")

@@ -105,6 +105,11 @@ def parse(content: Mapping[Any, Any]) -> Parameters:
         raise ConfigError(*problems)
     with collecting(problems):
         system = _system(file, entries, file.routing, file.committed)
+    problems += [
+        f"thresholds.{index}: {each} must be {len(entries)} numbers, one for each model"
+        for index, each in enumerate(file.thresholds)
+        if len(each) != len(entries)
+    ]
     classes = []
     for index, kind in enumerate(kinds):
         found: list[str] = []

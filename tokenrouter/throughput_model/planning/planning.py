@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tokenrouter.configuration.values import Objective
+from tokenrouter.errors import ConfigError
 from tokenrouter.throughput_model.parameters import Thresholds
-from tokenrouter.throughput_model.planning.candidates import candidates, count
+from tokenrouter.throughput_model.planning.candidates import candidates, count, left_out
 from tokenrouter.throughput_model.planning.objective import choose
 from tokenrouter.throughput_model.planning.outlook import Outlook, Row, lockstep, ones
 from tokenrouter.throughput_model.planning.parameter_file import Parameters
@@ -27,7 +28,7 @@ def plan(parameters: Parameters, progress: Progress, seed: int = 0) -> list[Outl
     """What can be expected at each concurrency of ``parameters``.
 
     Raises:
-        ConfigError: a concurrency at which none of the given thresholds is feasible.
+        ConfigError: there is no concurrency at which any of the given thresholds is feasible.
     """
     outlooks = []
     for index, concurrency in enumerate(parameters.concurrency):
@@ -35,12 +36,28 @@ def plan(parameters: Parameters, progress: Progress, seed: int = 0) -> list[Outl
         progress(begun, what)
         scorer = Scorer(parameters, concurrency, seed)
         vectors = candidates(scorer.system, concurrency, parameters.thresholds, seed)
+        if not vectors:
+            continue  # which `notes` tells
         for done, vector in enumerate(vectors):
             progress(begun + done / len(vectors) / len(parameters.concurrency), what)
             scorer.predict(vector)
             scorer.tail(vector)
         outlooks.append(_outlook(scorer, vectors, parameters.objective))
+    if not outlooks:
+        raise ConfigError(*(f"thresholds: {each}" for each in _left_out(parameters)))
     return outlooks
+
+
+def _left_out(parameters: Parameters) -> list[str]:
+    """For each concurrency, which of the given vectors are not looked at, and why."""
+    found = []
+    for concurrency in parameters.concurrency:
+        without = left_out(parameters.system, concurrency, parameters.thresholds)
+        for vector, why in list(without.items())[:1]:
+            others = f" and {len(without) - 1} more" if len(without) > 1 else ""
+            requests = "1 request" if concurrency == 1 else f"{concurrency} requests"
+            found.append(f"{','.join(map(str, vector))}{others} left out for {requests}: {why}")
+    return found
 
 
 def _outlook(scorer: Scorer, vectors: Sequence[Thresholds], objective: Objective) -> Outlook:
@@ -73,7 +90,7 @@ def _outlook(scorer: Scorer, vectors: Sequence[Thresholds], objective: Objective
 
 def notes(parameters: Parameters, outlooks: Sequence[Outlook]) -> list[str]:
     """What readers of a plan have to know, besides its numbers."""
-    found = []
+    found = _left_out(parameters)
     if parameters.runs:
         which = ", ".join(parameters.runs)
         found.append(f"runs of {which} are not geometric: all is simulated, request by request")

@@ -93,9 +93,11 @@ def show(
         to.print(_headline(outlook, parameters.objective), style="bold")
         rows = shown(outlook, limit_ms(parameters.objective))
         to.print(_table(rows, outlook.best))
-        left_out = outlook.feasible - len(rows)
-        if left_out > 0:
-            to.print(f"and {left_out} more vectors (--json tells of all that were looked at)")
+        hidden = len(outlook.rows) - len(rows)
+        if hidden > 0:
+            some = outlook.feasible > len(outlook.rows) and not parameters.thresholds
+            which = f" of {outlook.feasible} that are feasible" if some else ""
+            to.print(f"and {hidden} more vectors were looked at{which} (--json tells of them)")
         if outlook.best is not outlook.rows[0] and parameters.objective == "throughput":
             to.print("what the error cannot tell apart: the lowest thresholds are the best")
         own = [case for case in cases if case.concurrency == outlook.concurrency]
