@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenrouter.throughput_model.chain import exact
-from tokenrouter.throughput_model.count_simulation import simulate
+from tokenrouter.throughput_model.count_simulation import beginnings
 from tokenrouter.throughput_model.parameters import Prediction, System
 
 
@@ -20,7 +20,8 @@ def predict(
     """What ``thresholds`` give with N = ``concurrency`` requests that never end.
 
     From the exact chain if it has at most ``max_states``, else from ``events`` simulated
-    completions; the prediction says which, and its standard error.
+    completions, of requests that begin together or, if that gives less, scattered; the
+    prediction says which method it is of, and its standard error.
 
     Raises:
         ConfigError: illegal thresholds, or a tick that does not divide a latency.
@@ -29,4 +30,4 @@ def predict(
         return exact.predict(system, concurrency, thresholds, max_states)
     except exact.TooManyStatesError:
         vectors = [system.check(concurrency, thresholds)]
-        return simulate.predict(system, concurrency, vectors, events, seed)[0]
+        return beginnings.robust(system, concurrency, vectors, events, seed)[0]

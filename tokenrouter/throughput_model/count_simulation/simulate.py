@@ -117,10 +117,10 @@ def predict(
 
 
 def predictions(
-    simulation: Simulation, vectors: Sequence[Thresholds], events: int
+    simulation: Simulation, vectors: Sequence[Thresholds], events: int, scattered: bool = False
 ) -> list[Prediction]:
-    """`predict` for vectors known to be feasible."""
-    samples = simulation.run(vectors, events)
+    """`predict` for vectors known to be feasible; ``scattered``: see `Simulation.run`."""
+    samples = simulation.run(vectors, events, scattered)
     total = samples.time.sum(axis=1)[:, None]
     batches = samples.requests / numpy.maximum(samples.steps, 1)
     figures = zip(

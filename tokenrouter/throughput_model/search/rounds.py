@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy
 
-from tokenrouter.throughput_model.count_simulation.simulate import Simulation, predictions
+from tokenrouter.throughput_model.count_simulation.beginnings import worse
+from tokenrouter.throughput_model.count_simulation.simulate import Simulation
 from tokenrouter.throughput_model.count_simulation.tapes import Tapes, tapes_for
 from tokenrouter.throughput_model.parameters import Floats, Prediction, System, Thresholds
 from tokenrouter.throughput_model.search import pattern
@@ -34,8 +35,6 @@ THOROUGH = Effort(500, 10, 300, ((0, 4000), (48, 16_000), (12, 100_000)))
 QUICK = Effort(200, 3, 24, ((0, 2500), (16, 10_000), (5, 40_000)))
 PLATEAU = 0.002
 """Rates that differ by no more than this share are about as good."""
-FALL = 0.02
-"""Rates from two starts that differ by more than this share are not the same but for chance."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,8 +63,9 @@ def finalists(
     hints: Iterable[Thresholds] = (),
     seed: int = 0,
 ) -> list[Prediction]:
-    """Predictions of the best vectors and of the lowest, best first (`_by_worse_start`).
+    """Predictions of the best vectors and of the lowest, best first.
 
+    Each is of the beginning from which the vector gives less (`beginnings.worse`).
     ``hints``: where else to begin.
     """
     short = Simulation(system, concurrency, draws.search)
@@ -88,9 +88,9 @@ def finalists(
     long = Simulation(system, concurrency, draws.judge)
     found: list[Prediction] = []
     for count, events in later:
-        found = predictions(long, [*_spread(rates, count, space.low)], events)
+        found = worse(long, [*_spread(rates, count, space.low)], events)
         rates = {each.thresholds: each.tokens_per_s for each in found}
-    return _by_worse_start(long, found, later[-1][1] // 4)
+    return sorted(found, key=lambda each: -each.tokens_per_s)
 
 
 def _spread(rates: Mapping[Thresholds, float], count: int, low: Thresholds) -> set[Thresholds]:
@@ -102,23 +102,6 @@ def _spread(rates: Mapping[Thresholds, float], count: int, low: Thresholds) -> s
     plateau = sorted(each for each in best if rates[each] > (1 - PLATEAU) * rates[best[0]])
     half = count // 2
     return {low, *best[: count - half], *plateau[:: max(1, len(plateau) // half)]}
-
-
-def _by_worse_start(
-    simulation: Simulation, found: Sequence[Prediction], events: int
-) -> list[Prediction]:
-    """Best first by the rate that a vector reaches from any start.
-
-    Crowds can be bistable: some vectors write fast only as long as requests move in step, as
-    they do when all begin together, and fall behind for good once they scatter.
-    """
-    vectors = [each.thresholds for each in found]
-    scattered = simulation.run(vectors, events, scattered=True).tokens_per_s.tolist()
-    rates = {
-        each.thresholds: rate if rate < (1 - FALL) * each.tokens_per_s else each.tokens_per_s
-        for each, rate in zip(found, scattered, strict=True)
-    }
-    return sorted(found, key=lambda each: -rates[each.thresholds])
 
 
 def noise(one: Prediction, other: Prediction) -> float:

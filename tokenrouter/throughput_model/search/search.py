@@ -24,10 +24,7 @@ WHOLE_STATES = 15_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``best``; and ``tried``: predictions of all candidates that came far, fastest first.
-
-    ``best`` may be slower than others that are as fast only while requests move in step.
-    """
+    """``best``; and ``tried``: predictions of all candidates that came far, fastest first."""
 
     best: Prediction
     tried: tuple[Prediction, ...]

@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model.count_simulation.simulate import Simulation, predictions
+from tokenrouter.throughput_model.count_simulation.beginnings import worse
+from tokenrouter.throughput_model.count_simulation.simulate import Simulation
 from tokenrouter.throughput_model.parameters import Prediction, System, Thresholds
 from tokenrouter.throughput_model.search.rounds import (
     QUICK,
@@ -83,7 +84,7 @@ def table(
         new -= {each.thresholds for each in found[live]}
         simulation = Simulation(system, live, draws.judge)
         events = CROSS if live != at else THOROUGH.rounds[-1][1]
-        candidates = found[live] + predictions(simulation, sorted(new), events)
+        candidates = found[live] + worse(simulation, sorted(new), events)
         values.append(_values(candidates, margin, None if at is None else live / at))
     return list(_between(numbers, _monotone(values)))
 
