@@ -107,6 +107,15 @@ def test_nobody_there(url: str) -> None:
         asyncio.run(connect())
 
 
+def test_other_schemes_are_refused() -> None:
+    async def connect() -> None:
+        async with connected("ftp://x"):
+            pass
+
+    with pytest.raises(ConfigError, match="URL: ftp://x is not of HTTP; give http://HOST:PORT"):
+        asyncio.run(connect())
+
+
 def test_a_refused_prompt() -> None:
     with pytest.raises(MeasurementError, match="too long; change --prompts or --max-tokens"):
         within(FakeServer(), lambda deployment: deployment.ask(question("too long"), 5))

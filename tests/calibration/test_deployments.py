@@ -84,7 +84,9 @@ def test_a_router_threshold_and_parameters_at_it(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--concurrency", "4", "--seconds", "1", "--share", "0.2", "--max-tokens", "32"]
-    said, _ = run(capsys, server.url, *flags)
+    said, progress = run(capsys, server.url, *flags)
+    tried = re.findall(r"^router threshold (\S+): share \S+%$", progress, re.MULTILINE)
+    assert sorted(map(float, tried)) == list(map(float, re.findall(r"│ (\S+) +│ +\S+% ±", said)))
     answer = re.search(r"for 0.2: router_threshold: (\S+) gives (\S+)% ± (\S+)% \(measured", said)
     assert answer is not None, said
     threshold, share, stderr = map(float, answer.groups())

@@ -22,7 +22,7 @@ FACTS = Facts("demo", "random", ("small", "large"), (8, 4), 0.3, (0.0, 1.0))
 
 
 def measured(before: tuple[Measurements, ...], after: tuple[Measurements, ...]) -> list[Window]:
-    return [between(2, Reading(before, (1, 1)), Reading(after, (1, 1)))]
+    return [between(2, [Reading(before, (1, 1)), Reading(after, (1, 1))])]
 
 
 def test_routing_and_latencies_are_those_between_the_readings() -> None:

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.calibration.fakes import FakeServer, pair
+from tokenrouter.calibration import measuring
 from tokenrouter.calibration.client import connected
 from tokenrouter.calibration.measuring import measure
 from tokenrouter.calibration.prompts import question
@@ -43,6 +44,13 @@ def test_windows_lie_between_two_readings_each() -> None:
     assert {body["model"] for body in server.bodies} == {"demo@0.3"}
     seeds = [body["routing"]["seed"] for body in server.bodies]
     assert len(set(seeds)) == len(seeds), "the same prompt again is another draw"
+
+
+def test_a_long_window_has_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "PART_S", 0.02)
+    counts = [pair(0.0, 0, 0), pair(1.0, 60, 40), pair(2.0, 140, 80)]
+    [found] = run(FakeServer(readings=[pair(0.0, 0, 0), *counts]), 2)
+    assert found.parts == (100.0, 120.0) and found.tokens_per_s == 110.0
 
 
 def test_requests_are_kept_at_the_concurrency() -> None:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.timeout(20)
 def run(server: FakeServer, prompts: list[Prompt], *wanted: float) -> tuple[list[Answer], int]:
     """The answers, and how many thresholds were tried for them."""
     asked = 0
+    told: list[Point] = []
 
     def advance() -> None:
         nonlocal asked
@@ -27,9 +28,10 @@ def run(server: FakeServer, prompts: list[Prompt], *wanted: float) -> tuple[list
 
     async def go() -> tuple[list[Answer], list[Point]]:
         async with connected(transport=server.transport) as deployment:
-            return await calibrate(deployment, prompts, wanted, 64, 4, advance)
+            return await calibrate(deployment, prompts, wanted, 64, 4, advance, told.append)
 
     answers, points = asyncio.run(go())
+    assert sorted(told, key=lambda each: each.threshold) == points
     assert asked == len(points) * len(prompts) == len(server.bodies)
     return answers, len(points)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.calibration.fakes import pair
@@ -16,7 +18,7 @@ Pair = tuple[Measurements, ...]
 
 
 def window(before: Pair, after: Pair) -> Window:
-    return between(4, Reading(before, (1, 2)), Reading(after, (1, 2)))
+    return between(4, [Reading(before, (1, 2)), Reading(after, (1, 2))])
 
 
 def test_rates() -> None:
@@ -27,8 +29,18 @@ def test_rates() -> None:
 
 
 def test_thresholds_that_changed_are_not_told() -> None:
-    members = pair(1.0, 1, 1), pair(2.0, 2, 2)
-    assert between(2, Reading(members[0], (1, 1)), Reading(members[1], (1, 2))).thresholds is None
+    members = pair(1.0, 1, 1), pair(2.0, 2, 2), pair(3.0, 3, 3)
+    there_and_back = zip(members, [(1, 1), (1, 2), (1, 1)], strict=True)
+    assert between(2, [Reading(*each) for each in there_and_back]).thresholds is None
+
+
+def test_batch_means() -> None:
+    counts = [pair(0.0, 0, 0), pair(1.0, 90, 10), pair(2.0, 200, 20), pair(3.0, 300, 30)]
+    found = between(2, [Reading(each, (1, 1)) for each in counts])
+    assert found.parts == (100.0, 120.0, 110.0)
+    assert found.tokens_per_s == pytest.approx(110.0)
+    assert found.stderr == pytest.approx(10 / math.sqrt(3))
+    assert window(counts[0], counts[1]).stderr is None
 
 
 def test_what_happened_between_windows_does_not_count() -> None:

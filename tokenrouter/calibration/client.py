@@ -136,8 +136,11 @@ async def connected(
         ConfigError: it cannot be calibrated.
         MeasurementError: it does not answer.
     """
-    if not url.startswith(("http://", "https://")):
+    scheme, separator, _ = url.partition("://")
+    if not separator:
         url = f"http://{url}"
+    elif scheme not in ("http", "https"):
+        raise ConfigError(f"URL: {url} is not of HTTP; give http://HOST:PORT, or https://HOST")
     if socket is not None:
         transport = httpx.AsyncHTTPTransport(uds=socket, verify=False)
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}

@@ -19,6 +19,8 @@ from tokenrouter.ipc.measured import from_json
 
 RAMP_S = 1.0
 """At most, before a window: prompts are computed, and requests spread over the members."""
+PARTS, PART_S = 10, 0.5
+"""Into which a window is cut to tell how far its throughput may be off; their shortest."""
 TICK_S = 0.25
 """Between two movements of a progress bar."""
 Advance = Callable[[float], None]
@@ -78,19 +80,26 @@ async def measure(
             async with asyncio.TaskGroup() as load:
                 clients = [load.create_task(keep_asking()) for _ in range(concurrency)]
                 await asyncio.sleep(min(RAMP_S, seconds / 2))
-                before = await read(deployment)
-                for part in _parts(seconds):
-                    await asyncio.sleep(part)
-                    advance(part)
-                after = await read(deployment)
+                readings = [await read(deployment)]
+                for duration in _parts(seconds):
+                    for tick in _ticks(duration):
+                        await asyncio.sleep(tick)
+                        advance(tick)
+                    readings.append(await read(deployment))
                 for client in clients:
                     client.cancel()
-        windows.append(between(concurrency, before, after))
+        windows.append(between(concurrency, readings))
     check(windows, deployment.facts.members)
     return windows
 
 
-def _parts(seconds: float) -> Iterator[float]:
+def _parts(seconds: float) -> list[float]:
+    """`PARTS` of ``seconds``, or fewer if they were shorter than `PART_S`; one at least."""
+    count = min(PARTS, max(1, int(seconds / PART_S)))
+    return [seconds / count] * count
+
+
+def _ticks(seconds: float) -> Iterator[float]:
     whole = int(seconds / TICK_S)
     yield from itertools.repeat(TICK_S, whole)
     if rest := seconds - whole * TICK_S:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.table import Table
 from tokenrouter.calibration.facts import Facts
 from tokenrouter.calibration.findings import Findings
 from tokenrouter.calibration.result import Advice, Result, Shares
+from tokenrouter.throughput_model.parameters import LEAST_GAIN
 
 FILE_WIDTH = 100
 """Columns of a table that is no terminal's."""
@@ -62,10 +63,11 @@ def _threshold(result: Result) -> float | None:
 
 
 def _advice(advice: Advice) -> dict[str, Any]:
-    window, best = advice.window, advice.outlook.best
+    window, best, choice = advice.window, advice.outlook.best, advice.choice
     return {
         "concurrency": window.concurrency,
         "tokens_per_s": window.tokens_per_s,
+        "stderr": window.stderr,
         "live": window.live,
         "thresholds": window.thresholds,
         "predicted_tokens_per_s": advice.predicted,
@@ -75,6 +77,11 @@ def _advice(advice: Advice) -> dict[str, Any]:
             "stderr": best.prediction.stderr,
             "method": best.prediction.method,
             "gain_over_ones": best.over_ones,
+        },
+        "recommended": {
+            "thresholds": choice.thresholds,
+            "tokens_per_s": choice.tokens_per_s,
+            "gain_over_ones": choice.gain,
         },
     }
 
@@ -146,22 +153,25 @@ def _show_routing(console: Console, findings: Findings) -> None:
 def _show_advice(console: Console, result: Result) -> None:
     table = _table(
         "throughput", "requests", "thresholds", "measured tokens/s", "model says",
-        "best thresholds", "model says", "gain over 1s",
+        "recommended", "model says", "gain over 1s",
     )  # fmt: skip
     for advice in result.advice:
-        window, best = advice.window, advice.outlook.best
+        window, choice = advice.window, advice.choice
+        error = "" if window.stderr is None else f" ± {window.stderr:.1f}"
         table.add_row(
             str(window.concurrency),
             "various" if window.thresholds is None else _vector(window.thresholds),
-            f"{window.tokens_per_s:.1f}",
+            f"{window.tokens_per_s:.1f}{error}",
             "" if advice.predicted is None else f"{advice.predicted:.1f}",
-            _vector(best.thresholds),
-            f"{best.tokens_per_s:.1f}",
-            f"{best.over_ones:.1%}",
+            _vector(choice.thresholds),
+            f"{choice.tokens_per_s:.1f}",
+            f"{choice.gain:.1%}",
         )
     console.print(table)
+    for line in _remarks(result.advice):
+        console.print(line)
     last = result.advice[-1]
-    pairs = zip(result.facts.members, last.outlook.best.thresholds, strict=True)
+    pairs = zip(result.facts.members, last.choice.thresholds, strict=True)
     flags = " ".join(f"{name}={threshold}" for name, threshold in pairs)
     console.print(
         f"To set those for {last.window.concurrency} requests: tokenrouter serve ... --threshold "
@@ -169,6 +179,22 @@ def _show_advice(console: Console, result: Result) -> None:
     )
     if result.wrote is not None:
         console.print(f"Parameters: {result.wrote}; tokenrouter plan {result.wrote} tells more.")
+
+
+def _remarks(told: Sequence[Advice]) -> Iterator[str]:
+    """What the table of throughputs leaves open."""
+    if any(advice.window.thresholds is None for advice in told):
+        yield (
+            "various: thresholds changed while it was measured (threshold: auto does that), so "
+            "no prediction stands beside it."
+        )
+    if any(advice.window.thresholds and advice.predicted is None for advice in told):
+        yield "No number of the model: the thresholds in force are not among those it looked at."
+    if few := [str(advice.window.concurrency) for advice in told if not advice.choice.gain]:
+        yield (
+            f"At {', '.join(few)} requests nothing gains {LEAST_GAIN:.0%} over thresholds of 1: "
+            "these are recommended."
+        )
 
 
 def _vector(thresholds: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.progress import Progress
 
 from tokenrouter.calibration import share
+from tokenrouter.calibration.bisection import Point
 from tokenrouter.calibration.client import SOCKET_HOST, Deployment, connected
 from tokenrouter.calibration.findings import Findings, find
 from tokenrouter.calibration.measuring import measure
@@ -84,9 +85,16 @@ async def _shares(deployment: Deployment, wanted: Wanted, bars: Progress) -> Sha
         wanted.max_tokens,
         max(wanted.concurrency),
         lambda: bars.advance(task),
+        lambda point: _tell(bars, point),
     )
     bars.remove_task(task)
     return Shares(answers, points)
+
+
+def _tell(bars: Progress, point: Point) -> None:
+    """A line on stderr where it is no terminal, and so shows no bar."""
+    if not bars.console.is_terminal:
+        bars.console.print(f"router threshold {point.threshold:g}: share {point.share:.2%}")
 
 
 async def _measured(

@@ -18,6 +18,8 @@ from tokenrouter.errors import ConfigError, MeasurementError
 MOST_EVALUATIONS = 14
 """For each wanted share, beyond those that other shares needed."""
 Advance = Callable[[], None]
+Tell = Callable[[Point], None]
+"""Told what a threshold gave."""
 
 
 async def evaluate(
@@ -50,6 +52,7 @@ async def calibrate(
     max_tokens: int,
     concurrency: int,
     advance: Advance,
+    tell: Tell,
 ) -> tuple[list[Answer], list[Point]]:
     """The threshold for each wanted share, and everything that was tried.
 
@@ -70,6 +73,7 @@ async def calibrate(
             points.append(
                 await evaluate(deployment, prompts, threshold, max_tokens, concurrency, advance)
             )
+            tell(points[-1])
             points.sort(key=lambda each: each.threshold)
     if len(points) > 1 and len({each.share for each in points}) == 1:
         raise MeasurementError(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tokenrouter.errors import MeasurementError
 from tokenrouter.ipc.messages import Measurements
@@ -28,20 +30,24 @@ class Window:
     """A time in which ``concurrency`` requests were kept in the deployment.
 
     ``members``: what each measured in it. ``thresholds``: in force from its beginning to its
-    end; None: they changed.
+    end; None: they changed. ``parts``: tokens/s in each of equally long parts of it.
     """
 
     concurrency: int
     members: tuple[Measurements, ...]
     thresholds: tuple[int, ...] | None
+    parts: tuple[float, ...] = ()
 
     @property
     def tokens_per_s(self) -> float:
         """Committed tokens a second, of all requests and members together."""
-        return sum(
-            sum(kept for _, kept in measured.hops.values()) / measured.at
-            for measured in self.members
-        )
+        return _rate(self.members)
+
+    @property
+    def stderr(self) -> float | None:
+        """Of `tokens_per_s`, by batch means; None: there are no parts to tell it from."""
+        count = len(self.parts)
+        return statistics.stdev(self.parts) / math.sqrt(count) if count > 1 else None
 
     @property
     def live(self) -> float:
@@ -49,18 +55,28 @@ class Window:
         return max(measured.live_seconds / measured.at for measured in self.members)
 
 
-def between(concurrency: int, before: Reading, after: Reading) -> Window:
-    """The time between two readings.
+def between(concurrency: int, readings: Sequence[Reading]) -> Window:
+    """The time from the first of two or more readings to the last.
 
     Raises:
         MeasurementError: a member was restarted in it.
     """
+    first, last = readings[0], readings[-1]
+    parts = tuple(_rate(_difference(old, new)) for old, new in pairwise(readings))
+    same = all(each.thresholds == first.thresholds for each in readings)
+    return Window(concurrency, _difference(first, last), first.thresholds if same else None, parts)
+
+
+def _difference(before: Reading, after: Reading) -> tuple[Measurements, ...]:
     pairs = list(zip(before.members, after.members, strict=True))
     if any(_begun_again(old, new) for old, new in pairs):
         raise MeasurementError("a model was restarted while it was measured; calibrate again")
-    members = tuple(estimate.window(old, new) for old, new in pairs)
-    same = before.thresholds == after.thresholds
-    return Window(concurrency, members, after.thresholds if same else None)
+    return tuple(estimate.window(old, new) for old, new in pairs)
+
+
+def _rate(members: Sequence[Measurements]) -> float:
+    """Tokens that all of them kept a second, each by its own clock."""
+    return sum(sum(kept for _, kept in each.hops.values()) / each.at for each in members)
 
 
 def totals(windows: Sequence[Window]) -> list[Measurements]:

@@ -17,12 +17,10 @@ from tokenrouter.subserver.batching import clamp
 from tokenrouter.subserver.thresholds import LONGEST_TABLE, fixed_table
 from tokenrouter.throughput_model import estimate
 from tokenrouter.throughput_model.count_simulation import simulate
-from tokenrouter.throughput_model.parameters import System, Thresholds
+from tokenrouter.throughput_model.parameters import LEAST_GAIN, System, Thresholds
 from tokenrouter.throughput_model.search import tables
 from tokenrouter.throughput_model.search.space import clamped
 
-LEAST_GAIN = 0.02
-"""Of other thresholds than 1: below, waiting is not worth its risk."""
 ROWS = 16
 """A table has so many rows at least, and twice as many as there are live requests."""
 

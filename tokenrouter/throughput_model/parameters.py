@@ -18,6 +18,8 @@ from tokenrouter.errors import ConfigError
 Floats = NDArray[numpy.float64]
 Thresholds = tuple[int, ...]
 """One for each model, each at least 1: requests that must wait before it launches a batch."""
+LEAST_GAIN = 0.02
+"""Of other thresholds than 1, as a share: below, waiting is not worth its risk."""
 SUM_TOLERANCE = 1e-6
 """How far from one a row of routing probabilities may add up."""
 
