@@ -277,6 +277,15 @@ def open_pid(pid: int) -> int | None:
         return None
 
 
+def test_a_folder_for_decisions_that_cannot_be_written_is_refused(
+    config: Config, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    config = config.model_copy(update={"record_decisions": tmp_path / "file" / "in"})
+    with pytest.raises(ConfigError, match=r"record_decisions: cannot write to .*/file/in: Not a"):
+        serve(config, print)
+
+
 def test_a_port_in_use_is_refused(config: Config) -> None:
     def announce(url: str) -> None:
         port = int(url.rpartition(":")[2])

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from tokenrouter.config import Config
 from tokenrouter.configuration import shares
 from tokenrouter.configuration.machine import this_machine
-from tokenrouter.configuration.preflight import check_port
+from tokenrouter.configuration.preflight import check_port, check_recording
 from tokenrouter.errors import StartupError
 from tokenrouter.ipc.ports import choose_ports
 from tokenrouter.processes import roster
@@ -57,10 +57,12 @@ def serve(
         start_limit_s: seconds until it must answer.
 
     Raises:
-        ConfigError: an address cannot be used.
+        ConfigError: an address, or the folder for routing decisions, cannot be used.
         StartupError: a process could not start; the message says which and why.
     """
     config = config.model_copy(update={"port": check_port(config.host, config.port)})
+    if config.record_decisions is not None:
+        check_recording(config.record_decisions)
     if uses_gpu(config):
         config = shares.filled(config, this_machine)
     with socket_directory(config.socket_dir, config.names) as directory, StopSignals() as signals:

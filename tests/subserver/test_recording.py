@@ -16,7 +16,6 @@ import pytest
 from tests.subserver.builders import make_submit, route
 from tests.subserver.harness import Deployment
 from tokenrouter.config import Config
-from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.messages import Commit, HandOver, Route, Sampling
 from tokenrouter.subserver import recording
 from tokenrouter.subserver.finish import FinishRule
@@ -155,7 +154,7 @@ def test_a_full_disk_costs_rows_and_nothing_else(
     recorder = Recorder(config, folder, 0)
     for start in (3, 4, 5, 6):
         recorder.decided(owned(), 0, Commit(1, 1, start, [110]), float(start))
-    recorder._write()
+    recorder._write(recorder._file)
     assert recorder.lost == 2
     disk.room = 1000
     recorder.decided(owned(), 0, Commit(1, 1, 7, [110]), 7.0)
@@ -180,9 +179,18 @@ def test_a_disk_that_is_too_slow_costs_rows(
     assert read(folder)[1]["time"].tolist() == [3.0, 4.0, 5.0]
 
 
-def test_a_folder_that_cannot_be_written_is_a_problem_of_the_configuration(
-    config: Config, tmp_path: Path
+def test_a_member_that_starts_again_on_a_full_disk_serves_on(
+    config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"record_decisions: cannot write to .*/file/in: Not a"):
-        Recorder(config, tmp_path / "file" / "in", 0)
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    recorder = Recorder(config, folder, 0)
+    recorder.decided(owned(), 0, Commit(1, 1, 3, [110]), 3.0)
+    recorder.ended(1)
+    recorder.close()
+    assert recorder.lost == 1
+    assert "all are lost: [Errno 28] No space left on device" in caplog.text
+    assert "1 routing decisions are missing" in caplog.text
+    assert not list(folder.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -97,6 +98,22 @@ def check_port(host: str, port: int) -> int:
                 f"port: cannot listen on {host}:{port}: {error.strerror}; stop what uses it, or "
                 "choose another with --port (0: any free one)"
             ) from error
+
+
+def check_recording(folder: Path) -> None:
+    """Make sure that routing decisions can be recorded in ``folder``, which is made.
+
+    Raises:
+        ConfigError: nothing can be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(4096))
+    except OSError as error:
+        raise ConfigError(
+            f"record_decisions: cannot write to {folder}: {error.strerror}; choose another folder"
+        ) from error
 
 
 def check_rank_port(name: str, port: int) -> None:

@@ -1,7 +1,8 @@
 """A log of every routing decision of the requests that a home owns, for replays.
 
 Called by `home.py` when the configuration names a folder (``record_decisions``). A thread
-writes: a full disk or a slow one costs rows, which are counted and logged, and nothing else.
+writes: a disk that is full, slow or gone costs rows, which are counted and logged, and nothing
+else. (The supervisor refuses to start a deployment whose folder cannot be written.)
 
 Each start of a member adds two files, ``START-MEMBER-PID.json`` and ``START-MEMBER-PID.rows``.
 The rows are of one size, without a header, in the order in which the home carried them out;
@@ -32,10 +33,10 @@ import struct
 import threading
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 from tokenrouter.config import Config
-from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.messages import Commit, HandOver
 from tokenrouter.processes.signals import start_without_signals
 from tokenrouter.subserver.owned import Owned
@@ -61,22 +62,28 @@ logger = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Writes the decisions of member ``home``'s requests to the folder of ``config``.
+    """Writes the decisions of member ``home``'s requests to ``folder``.
 
-    Raises:
-        ConfigError: no file can be made there.
+    Where no file can be made there, all of them are lost.
     """
 
     def __init__(self, config: Config, folder: Path, home: int) -> None:
         self._queue: deque[bytes] = deque()
         self._seen: dict[int, dict[int, int]] = {}
         self._refused = self._unwritten = 0
-        self._file = _create(config, folder, home)
         self._size = 0
+        self._file: int | None = None
+        try:
+            self._file = _create(config, folder, home)
+        except OSError as error:
+            logger.error("no routing decision is recorded, all are lost: %s", error)
         self._failing = False
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._write_all, name="decisions", daemon=True)
-        start_without_signals(self._thread)
+        self._thread: threading.Thread | None = None
+        if self._file is not None:
+            write = partial(self._write_all, self._file)
+            self._thread = threading.Thread(target=write, name="decisions", daemon=True)
+            start_without_signals(self._thread)
 
     @property
     def lost(self) -> int:
@@ -85,7 +92,7 @@ class Recorder:
 
     def decided(self, owned: Owned, member: int, message: Commit | HandOver, now: float) -> None:
         """What ``member`` decided after a step, at ``now``."""
-        if len(self._queue) >= MAX_QUEUED:
+        if self._file is None or len(self._queue) >= MAX_QUEUED:
             self._refused += 1
             return
         seen = self._seen.setdefault(owned.uid, {})
@@ -103,23 +110,24 @@ class Recorder:
     def close(self) -> None:
         """Write what is queued, unless that takes too long."""
         self._closing.set()
-        self._thread.join(LAST_WRITE_S)
+        if self._thread is not None:
+            self._thread.join(LAST_WRITE_S)
         if lost := self.lost + len(self._queue):
             logger.warning("%d routing decisions are missing from the recording", lost)
 
-    def _write_all(self) -> None:
+    def _write_all(self, file: int) -> None:
         while not self._closing.wait(WRITE_EVERY_S):
-            self._write()
-        self._write()
-        os.close(self._file)
+            self._write(file)
+        self._write(file)
+        os.close(file)
 
-    def _write(self) -> None:
+    def _write(self, file: int) -> None:
         rows = [self._queue.popleft() for _ in range(len(self._queue))]
         data = memoryview(b"".join(rows))
         written = 0
         try:
             while written < len(data):
-                written += os.pwrite(self._file, data[written:], self._size + written)
+                written += os.pwrite(file, data[written:], self._size + written)
             self._failing = False
         except OSError as error:
             if not self._failing:
@@ -148,13 +156,7 @@ def _create(config: Config, folder: Path, home: int) -> int:
         "algorithm_args": config.algorithm_args,
         "thresholds": [model.threshold for model in config.models],
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(folder / f"{stem}.rows", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        text = json.dumps(header, indent=1, default=str)
-        (folder / f"{stem}.json").write_text(text + "\n")
-    except OSError as error:
-        raise ConfigError(
-            f"record_decisions: cannot write to {folder}: {error.strerror}; choose another folder"
-        ) from error
-    return file
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(header, indent=1, default=str)
+    (folder / f"{stem}.json").write_text(text + "\n")
+    return os.open(folder / f"{stem}.rows", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
