@@ -68,7 +68,7 @@ EVERY_KIND: list[Message] = [
     HandOver(5, 3, 2, [9, 8], 1, b"\x00payload"),
     Commit(5, 3, 2, [9], [Logprob(-0.5, [(9, -0.5), (3, -1.5)])]),
     Close(5),
-    Live(3, 4, 1000),
+    Live(3, 4, 1000, 0.5),
     Blocked(5),
     Admitted(5),
     Failed(5, "out of memory", 503),

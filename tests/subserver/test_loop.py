@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.subserver.algorithms import HERE
-from tests.subserver.builders import FakeEngine, make_roster, make_submit, route
+from tests.subserver.builders import FakeEngine, make_roster, make_submit, make_visit, route
+from tokenrouter.configuration.waits import UNKNOWN_WAIT_S
 from tokenrouter.errors import ChannelError, RequestError
 from tokenrouter.ipc.messages import (
     FRONT_END,
@@ -38,7 +39,8 @@ from tokenrouter.ipc.messages import (
 from tokenrouter.ipc.supervision import Down
 from tokenrouter.schedulers.signals import Entropy, TopProbability
 from tokenrouter.subserver.batching import Limits, Rules
-from tokenrouter.subserver.loop import MIN_WAIT_S, Subserver
+from tokenrouter.subserver.longest import WARM_UP
+from tokenrouter.subserver.loop import Subserver
 
 PROMPT = [101, 102, 103]
 USUAL = Limits(16, 64)
@@ -287,14 +289,39 @@ def test_a_threshold_that_is_reached_when_the_wait_ends_forces_nothing():
     assert member.loop.stats.expired_waits == 0
 
 
-def test_the_wait_is_ten_steps_and_at_least_a_second():
+def test_the_wait_is_ten_steps_of_the_slowest_member_once_all_are_known():
     member = Member((3, 1, 1))
-    member.turn((1, Live(9, 9, 90)), counted(1))
+    member.turn((1, Live(9, 9, 90, 0.5)), (2, Live(0, 0, 0, 0.2)), counted(1))
     member.turn()
-    assert member.timeout == pytest.approx(MIN_WAIT_S)
-    member.loop.stats.stepped(1, 0.5, 0.5)
+    assert member.timeout == UNKNOWN_WAIT_S, "its own steps are not known"
+    for _ in range(WARM_UP):
+        member.loop.meter.launched([(make_visit(9, 5, 4, prompt=4), 1)])
+        member.now += 0.01
+        member.loop.meter.launching(member.now)
+    member.loop.visits.get(1).ready_since = member.now
+    member.turn()
     member.turn()
     assert member.timeout == pytest.approx(5.0)
+    member.turn((1, Live(9, 9, 90, 0.001)), (2, Live(0, 0, 0, 0.002)))
+    member.turn()
+    assert member.timeout == pytest.approx(0.1)
+    member.turn((2, Live(0, 0, 0, 0.0)))
+    member.turn()
+    assert member.timeout == UNKNOWN_WAIT_S
+
+
+def test_members_hear_of_steps_that_became_longer():
+    member = Member()
+    member.turn(*member.arrive(1))
+    plain = member.engine.step
+
+    def slow(work, signals, meanwhile):
+        member.now += 0.25
+        return plain(work, signals, meanwhile)
+
+    member.engine.step = slow
+    told = [entry for _ in range(2 + WARM_UP) for entry in member.turn() if entry[1] == 2]
+    assert [entry[-1].step_s for entry in told if isinstance(entry[-1], Live)] == [0.25]
 
 
 def test_without_a_maximum_wait_it_sleeps_until_something_comes():
@@ -606,5 +633,4 @@ def test_step_times_are_counted():
     member.turn(*member.arrive(1))
     member.turn(*member.arrive(2))
     assert member.loop.stats.batches == {1: 1, 2: 1}
-    assert member.loop.stats.longest_step == pytest.approx(0.5)
     assert member.loop.stats.step_ms == pytest.approx(375.0)

@@ -147,3 +147,16 @@ def runs_before_large(writers: list[list[int]]) -> Counter[int]:
                 runs[steps] += 1
                 steps = 0
     return runs
+
+
+def test_the_longest_step_is_at_first_the_profiles_and_never_one_that_feeds_a_prompt():
+    profile = {8: StepSums(3, 0.6, 0.12, 24, 192, 4.8), 1: StepSums(2, 0.2, 0.02, 2, 2, 0.2)}
+    meter = Meter(0, 2, 0.0, profile)
+    assert Meter(0, 2, 0.0, {}).longest_step == 0.0
+    assert meter.longest_step == pytest.approx(0.1)
+    now = 0.0
+    for work, seconds in (([(make_visit(1, 40, 0), 40)], 9.0), ([(writing(1), 1)], 0.3)):
+        for _ in range(5):
+            meter.launched(work)
+            meter.launching(now := now + seconds)
+    assert meter.longest_step == pytest.approx(0.3)

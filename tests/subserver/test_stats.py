@@ -32,7 +32,6 @@ def test_steps_are_kept_by_powers_of_two(size: int, bound: int) -> None:
     assert found == bound
     assert (sum(times.counts), times.sum) == (2, pytest.approx(0.503))
     assert stats.batches == {size: 2}
-    assert stats.longest_step == 0.5
     assert stats.step_ms == pytest.approx(251.5)
 
 

@@ -34,7 +34,7 @@ def _now(families: Families, labels: Sequence[str], state: MemberState, more: Co
         ("num_blocked_reqs", "Those that wait for memory.", more.blocked),
         ("num_owned_reqs", "Requests whose home this member is.", state.requests),
         ("num_live_reqs", "A of the threshold's clamp rule, as this member knows it.", state.live),
-        ("threshold", "Ready requests that start a step, at so many live ones; 1 at none.", state.threshold),
+        ("threshold", "Ready requests that start a step; 1 if none is live.", state.threshold),
         ("plan_version", "Version of the planned thresholds in force; 0: none.", state.plan),
         ("num_used_tokens", "KV tokens in use.", used),
         ("max_total_num_tokens", "KV tokens that the pool holds.", state.pool_tokens),

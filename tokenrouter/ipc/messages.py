@@ -212,12 +212,14 @@ class Live(msgspec.Struct, frozen=True, array_like=True, tag="live"):
     """What the sender's home owns.
 
     ``requests``: those that may visit every member and are not blocked (its part of A);
-    ``owned``: all that have started; ``tokens``: the sum of their lengths.
+    ``owned``: all that have started; ``tokens``: the sum of their lengths. ``step_s``: the
+    sender's longest step (`subserver/longest.py`); 0: not known.
     """
 
     requests: int
     owned: int
     tokens: int
+    step_s: float = 0.0
 
 
 class Blocked(msgspec.Struct, frozen=True, array_like=True, tag="blocked"):

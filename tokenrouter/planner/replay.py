@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy
 
+from tokenrouter.configuration.waits import longest_wait
 from tokenrouter.planner.problem import Problem
 from tokenrouter.throughput_model.event_simulation import decisions, events
 from tokenrouter.throughput_model.event_simulation.trace import Trace
@@ -22,8 +23,6 @@ REPLAYED = 20_000
 REPLAYS = 6
 """Simulations of a vector, from different beginnings: where runs are all of one length,
 requests fall into one of several rhythms, which may be very different."""
-LONGEST_STEPS = 10
-"""A wait ends after so many of the longest steps, unless the configuration says when."""
 WHOLE = 40
 """Vectors up to which event simulations try all."""
 STARTS = 4
@@ -41,8 +40,8 @@ class Replay:
         latencies = [system.latencies(m, live) for m in range(system.size)]
         best = [each.min() for each in latencies]
         self._duration = REPLAYED / live * float(system.visit_shares @ best)
-        longest = max(float(each.max()) for each in latencies)
-        self._max_wait = problem.rules.max_wait_ms or LONGEST_STEPS * longest
+        longest = [float(each.max()) for each in latencies]
+        self._max_wait = problem.rules.max_wait_ms or longest_wait(longest)
         steps = int(1.3 * REPLAYED / live) + 1000
         runs = [problem.windows[m].runs if m in odd else {} for m in models]
         tapes = decisions.from_runs(system, runs, live, steps, 0)

@@ -32,8 +32,7 @@ class Rules:
     """How one member batches.
 
     ``thresholds`` of all members, wanted by the user; ``max_wait``: seconds after which
-    waiting visits launch whatever the threshold (None: 10 steps,
-    at least a second; inf: never).
+    waiting visits launch whatever the threshold (None: `configuration/waits.py` says; inf: never).
     """
 
     thresholds: tuple[int, ...]

@@ -12,6 +12,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
+from tokenrouter.configuration.waits import UNKNOWN_WAIT_S, longest_wait
 from tokenrouter.ipc.messages import (
     FRONT_END,
     Abort,
@@ -80,6 +81,8 @@ class Home:
         self._down: set[int] = set()
         self._tokens = 0
         self._counted = 0
+        self.longest_step = 0.0
+        """Seconds, of this member; 0: not known."""
         self.stale = 0
         """Messages of members that came too late: after an abort, or of an old epoch."""
         self.hand_overs: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -100,12 +103,19 @@ class Home:
     @property
     def live(self) -> Live:
         """What this home tells the others."""
-        return Live(self._counted, len(self._owned), self._tokens)
+        return Live(self._counted, len(self._owned), self._tokens, self.longest_step)
 
     @property
     def live_requests(self) -> int:
         """A of the clamp rule: live requests of every home, as far as known here."""
         return self._counted + sum(live.requests for live in self._others.values())
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds that a request waits for a threshold, where the configuration does not say."""
+        steps = [self.longest_step, *(live.step_s for live in self._others.values())]
+        known = len(steps) == len(self._everyone) and all(steps)
+        return longest_wait(steps) if known else UNKNOWN_WAIT_S
 
     def hear(self, sender: int, live: Live) -> None:
         """Another home's `Live`: its tokens share the same pools."""

@@ -55,9 +55,6 @@ from tokenrouter.subserver.stats import Stats
 from tokenrouter.subserver.thresholds import Thresholds
 from tokenrouter.subserver.visits import Event, Stepped, Visits
 
-MIN_WAIT_S = 1.0
-"""Shortest of the default maximum waits: a member knows its own steps only, and those it waits
-for may take much longer (and it may not have stepped yet)."""
 NOBODY = Live(0, 0, 0)
 """What a member that was just started knows of another home."""
 ToHome = Commit | HandOver | Blocked | Admitted | Failed
@@ -136,6 +133,7 @@ class Subserver:
         """
         now = self._clock()
         self.meter.launching(now)
+        self.home.longest_step = self.meter.longest_step
         self.blocking.look()
         granted: list[Work] = []
         while not granted and (work := self._choose()):
@@ -318,7 +316,7 @@ class Subserver:
             return float("inf")
         wait = self.rules.max_wait
         if wait is None:
-            wait = max(MIN_WAIT_S, 10 * self.stats.longest_step)
+            wait = self.home.longest_wait
         return min(since) + wait - self._clock()
 
     def _flush(self) -> None:

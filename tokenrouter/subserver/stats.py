@@ -25,7 +25,6 @@ class Stats:
 
     def __init__(self, now: float) -> None:
         self.batches: Counter[int] = Counter()
-        self.longest_step = 0.0
         self.expired_waits = 0
         self.fed_tokens = 0
         self.written_tokens = 0
@@ -50,7 +49,6 @@ class Stats:
     def stepped(self, batch: int, seconds: float, now: float) -> None:
         """A step of ``batch`` visits took ``seconds``."""
         self.batches[batch] += 1
-        self.longest_step = max(self.longest_step, seconds)
         self._seconds += seconds
         size = 1 << (batch - 1).bit_length()
         if size not in self._steps:

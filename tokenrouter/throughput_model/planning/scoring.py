@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy
 
+from tokenrouter.configuration.waits import longest_wait
 from tokenrouter.throughput_model import bounds, evaluate
 from tokenrouter.throughput_model.event_simulation import decisions, events
 from tokenrouter.throughput_model.event_simulation.trace import Trace
@@ -29,8 +30,6 @@ UNEVEN = 2.5
 """How many times the mean number of steps some request may make; its tape repeats after them."""
 REQUEST_STEPS = 300.0
 """Steps of a request on average, where run lengths are given: see `decisions.from_runs`."""
-LONG_WAIT = 10.0
-"""The longest wait for a threshold, in longest steps, unless the file says another."""
 
 
 class Scorer:
@@ -58,7 +57,7 @@ class Scorer:
         if given is None:
             models = range(self.system.size)
             longest = (self.system.latencies(m, self.concurrency).max() for m in models)
-            return LONG_WAIT * float(max(longest))
+            return float(longest_wait(longest))
         return None if math.isinf(given) else given
 
     @cached_property
