@@ -138,6 +138,16 @@ def test_a_vector_may_be_too_high_for_some(
     assert note.startswith("2,2 left out for 2 requests: [2, 2] can deadlock 2 requests: the sum")
 
 
+def test_what_sensitivity_leaves_out_is_told(
+    params: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "MORE_STEPS", 20_000)
+    runs = [{**EXAMPLE["models"][0], "runs": {3: 1}}, EXAMPLE["models"][1]]
+    params.write_text(yaml.safe_dump({**EXAMPLE, "models": runs, "concurrency": 2}))
+    plan = json.loads(run(capsys, str(params), "--json", "--sensitivity")[1])
+    assert plan["notes"][-1].startswith("--sensitivity without hand-overs in bursts")
+
+
 def test_help_is_there_at_once() -> None:
     script = (
         "import sys; from tokenrouter import cli\n"

@@ -58,9 +58,11 @@ def plan(
     with _progress(shown=not json) as progress:
         outlooks = planning.plan(given, progress)
         cases = _cases(given, outlooks, progress) if sensitivity else []
+    notes = planning.notes(given, outlooks)
+    if sensitivity:
+        notes += _not_tried(given)
     if plot is not None:
         picture.save(plot, given.system, outlooks)
-    notes = planning.notes(given, outlooks)
     if json:
         typer.echo(report.as_json(given, outlooks, notes, cases))
     else:
@@ -107,6 +109,12 @@ def _cases(given: Parameters, outlooks: Sequence[Outlook], progress: Progress) -
             progress(index / len(outlooks), f"{outlook.concurrency} at once, {case.what}")
             found.append(case)
     return found
+
+
+def _not_tried(given: Parameters) -> list[str]:
+    from tokenrouter.throughput_model.planning import sensitivity
+
+    return sensitivity.notes(given)
 
 
 @contextmanager

@@ -38,6 +38,24 @@ def test_of_two_models_the_second_threshold_varies() -> None:
     assert [tuple(star.get_xydata()[0]) for star in stars] == [(3, 208.0), (5, 300.0)]
 
 
+def test_nothing_is_cut_off_or_hidden() -> None:
+    [axes] = (figure := plot.draw(pair(), [PLAN])).axes
+    figure.canvas.draw()
+    legend = figure.legends[0].get_window_extent()
+    assert not legend.overlaps(axes.get_window_extent())
+    [star] = [line for line in axes.lines if line.get_marker() == "*"]
+    assert axes.get_window_extent().containsy(star.get_window_extent().y1)
+
+
+def test_over_concurrency_the_best_is_on_top_and_tells_its_vectors() -> None:
+    plans = [outlook(((1, 1, n), 100.0 * n, 0.0), concurrency=n, bound=400.0) for n in (1, 2)]
+    third = Model("third", MODELS[0].latency)
+    axes, _ = curves(cascade((*MODELS, third), [0.5, 0.5]), *plans)
+    assert axes.lines[-1].get_label() == "best thresholds"
+    assert [text.get_text() for text in axes.texts] == ["1,1,1", "1,1,2"]
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
+
+
 @pytest.mark.parametrize("models", [MODELS, (*MODELS, Model("third", MODELS[0].latency))])
 def test_otherwise_concurrency_does(models: tuple[Model, ...]) -> None:
     ones = (1,) * len(models)

@@ -13,7 +13,7 @@ from tokenrouter.throughput_model.planning import scoring
 from tokenrouter.throughput_model.planning.outlook import Case
 from tokenrouter.throughput_model.planning.parameter_file import RequestClass
 from tokenrouter.throughput_model.planning.perturbation import with_latency
-from tokenrouter.throughput_model.planning.sensitivity import cases
+from tokenrouter.throughput_model.planning.sensitivity import cases, notes
 
 PLAN = outlook(((1, 3), 208.0, 74.0), ((1, 2), 195.0, 64.0), ((1, 1), 187.0, 60.0))
 
@@ -87,6 +87,11 @@ def test_what_the_file_says_of_spacing_is_not_changed(monkeypatch: pytest.Monkey
         "latency of large -20%",
         "latency of large +20%",
     ]
+    assert notes(runs) == [
+        "--sensitivity without hand-overs in bursts and two kinds of requests: runs in the file "
+        "say themselves how hand-overs are spaced"
+    ]
+    assert notes(parameters()) == []
     halves = (RequestClass(0.5, pair(0.3)), RequestClass(0.5, pair(0.4)))
     classes = [case.what for case in cases(parameters(classes=halves), PLAN)]
     assert classes[-2:] == ["small to large -20%", "small to large +20%"]

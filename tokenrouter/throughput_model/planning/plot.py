@@ -16,6 +16,12 @@ from tokenrouter.throughput_model.planning.outlook import Outlook, Row
 
 INCHES = (6.4, 4.2)
 DOTS_PER_INCH = 150
+MARGIN = 0.08
+"""Of the axes, around what is drawn: room for half a star."""
+COLUMNS = 4
+"""Of the legend, which stands above the axes, where no curve is."""
+LABELS = 12
+"""Points with their vectors written beside them; of more, the texts would overlap."""
 
 
 def check(path: Path) -> None:
@@ -54,10 +60,12 @@ def draw(system: System, outlooks: Sequence[Outlook]) -> Figure:
         _over_threshold(axes, system, outlooks, curves)
     else:
         _over_concurrency(axes, outlooks)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("tokens per second")
-    axes.set_ylim(bottom=0)
+    axes.margins(x=MARGIN)
+    axes.set_ylim(0, (1 + MARGIN) * axes.dataLim.y1)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside upper center", ncols=COLUMNS, fontsize="small", frameon=False)
     return figure
 
 
@@ -85,18 +93,31 @@ def _over_threshold(
         best = (outlook.best.thresholds[1], outlook.best.tokens_per_s)
         axes.plot(*best, marker="*", markersize=12, color=line[0].get_color())
     axes.set_xlabel(f"threshold of {system.models[1].name}")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _over_concurrency(axes: Axes, outlooks: Sequence[Outlook]) -> None:
     requests = [outlook.concurrency for outlook in outlooks]
+    best = [outlook.best.tokens_per_s for outlook in outlooks]
     curves = {
-        "best thresholds": [outlook.best.tokens_per_s for outlook in outlooks],
-        "thresholds of 1": [outlook.ones for outlook in outlooks],
-        "lockstep": [outlook.lockstep for outlook in outlooks],
-        "bound": [outlook.bound for outlook in outlooks],
+        "bound": (":", [outlook.bound for outlook in outlooks]),
+        "lockstep": ("-", [outlook.lockstep for outlook in outlooks]),
+        "thresholds of 1": ("--", [outlook.ones for outlook in outlooks]),
+        "best thresholds": ("-", best),  # last: on top of the others
     }
-    for label, values in curves.items():
-        style = ":" if label == "bound" else "-"
-        axes.plot(requests, values, style, marker="o", markersize=3, label=label)
+    for number, (label, (style, values)) in enumerate(curves.items()):
+        if label == "thresholds of 1":  # wider: seen behind what it coincides with
+            axes.plot(requests, values, style, color=f"C{number}", linewidth=4, label=label)
+        else:
+            axes.plot(
+                requests, values, style, color=f"C{number}", marker="o", markersize=3, label=label
+            )
+    for x, y, outlook in list(zip(requests, best, outlooks, strict=True))[:LABELS]:
+        axes.annotate(
+            ",".join(map(str, outlook.best.thresholds)),
+            (x, y),
+            xytext=(5, -5),
+            textcoords="offset points",
+            verticalalignment="top",
+            fontsize="small",
+        )
     axes.set_xlabel("requests at once")

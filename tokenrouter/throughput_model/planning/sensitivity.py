@@ -58,12 +58,24 @@ def cases(parameters: Parameters, outlook: Outlook, seed: int = 0) -> Iterator[C
         )
 
 
+def notes(parameters: Parameters) -> list[str]:
+    """Why bursts and two kinds of requests are not among the `cases`, if they are not."""
+    if parameters.runs or parameters.classes:
+        given = "runs" if parameters.runs else "classes"
+        why = f"{given} in the file say themselves how hand-overs are spaced"
+    elif not widest(parameters.system, SPREAD):
+        why = "where requests go is nowhere left to chance"
+    else:
+        return []
+    return [f"--sensitivity without hand-overs in bursts and two kinds of requests: {why}"]
+
+
 def _scorers(parameters: Parameters, concurrency: int, seed: int) -> Iterator[tuple[str, Scorer]]:
     for what, changed in _changes(parameters):
         yield what, Scorer(changed, concurrency, seed)
     system = parameters.system
-    if parameters.runs or parameters.classes or not widest(system, SPREAD):
-        return  # the file says itself how hand-overs are spaced, or they are not left to chance
+    if notes(parameters):
+        return
     spread = widest(system, SPREAD)
     halves = [RequestClass(0.5, with_hand_overs(system, 1.0 + x)) for x in (-spread, spread)]
     what = f"half the requests hand over {spread:.0%} less, half more"
