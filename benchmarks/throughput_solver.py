@@ -21,6 +21,7 @@ import numpy
 
 from tokenrouter.throughput_model.chain import exact
 from tokenrouter.throughput_model.count_simulation import simulate, tapes
+from tokenrouter.throughput_model.count_simulation.beginnings import scattered
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 from tokenrouter.throughput_model.search import search
 from tokenrouter.throughput_model.search.space import space
@@ -101,9 +102,10 @@ def regret(system: System, requests: int, chosen: tuple[int, ...], most: int = 4
     if everything is None:
         everything = list(set(vectors.random(most, numpy.random.default_rng(7))))
     crowd = simulate.Simulation(system, requests, tapes.tapes_for(system, requests, 100_000, 1234))
-    rates = crowd.run(everything, 3000, scattered=True).tokens_per_s
+    even = scattered(crowd)[0]
+    rates = crowd.run(everything, 3000, even).tokens_per_s
     best = [everything[index] for index in numpy.argsort(-rates)[:50]]
-    judged = crowd.run([chosen, *best], 100_000, scattered=True).tokens_per_s
+    judged = crowd.run([chosen, *best], 100_000, even).tokens_per_s
     return float(1 - judged[0] / judged.max())
 
 

@@ -14,11 +14,13 @@ from tokenrouter.throughput_model.planning.parameter_file import Parameters
 from tokenrouter.throughput_model.planning.planning import plan
 from tokenrouter.throughput_model.search import search
 
-IN_STEP, ALWAYS = (73, 17), (116, 19)
+IN_STEP, EDGE, ALWAYS = (73, 17), (102, 17), (116, 19)
 
 
 def bistable() -> System:
-    """256 of its requests write 4447 tokens/s with both vectors, or 3617 if `IN_STEP` falls."""
+    """256 of its requests write 4447 tokens/s with both vectors, or 3617 if `IN_STEP` falls.
+
+    With `EDGE` it takes seconds to catch up."""
     models = (Model("a", Latency(base=58.41)), Model("b", Latency(base=48.01)))
     return System(models, numpy.array([[0.037, 0.963], [0.83, 0.17]]), numpy.ones((2, 2)))
 
@@ -37,11 +39,11 @@ def test_a_search_and_a_plan_take_none_that_falls_behind() -> None:
     found = search.best(bistable(), 256)
     fallen = {each.thresholds: each.tokens_per_s for each in found.tried}
     [outlook] = plan(
-        Parameters(system=bistable(), concurrency=(256,), thresholds=(IN_STEP, ALWAYS)),
+        Parameters(system=bistable(), concurrency=(256,), thresholds=(IN_STEP, EDGE, ALWAYS)),
         lambda share, what: None,
     )
     assert outlook.best.thresholds == ALWAYS
-    assert [row.thresholds for row in outlook.rows] == [ALWAYS, IN_STEP]
+    assert [row.thresholds for row in outlook.rows] == [ALWAYS, EDGE, IN_STEP]
     vectors = [*fallen]
     again = robust(bistable(), 256, vectors, 20_000, seed=5)
     assert [each.tokens_per_s for each in again] == pytest.approx([*fallen.values()], rel=0.02)

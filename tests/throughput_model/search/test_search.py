@@ -72,7 +72,7 @@ def test_thresholds_that_only_suit_requests_in_step_are_not_chosen():
     crowd = simulate.Simulation(system, 256, tapes.tapes_for(system, 256, 20_000, 5))
     best = search.best(system, 256).best.thresholds
     in_step = crowd.run([best, (66, 20)], 20_000).tokens_per_s
-    scattered = crowd.run([best, (66, 20)], 20_000, scattered=True).tokens_per_s
+    scattered = crowd.run([best, (66, 20)], 20_000, [128, 128]).tokens_per_s
     assert in_step[1] > 1.1 * scattered[1]
     assert in_step[0] == pytest.approx(scattered[0], rel=0.01)
     assert in_step[0] == pytest.approx(in_step[1], rel=0.005)

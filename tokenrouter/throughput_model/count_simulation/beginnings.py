@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy
+
 from tokenrouter.throughput_model.count_simulation.simulate import Simulation, predictions
 from tokenrouter.throughput_model.count_simulation.tapes import tapes_for
 from tokenrouter.throughput_model.parameters import Prediction, System, Thresholds
 
 FALL = 0.02
-"""Rates from two beginnings that differ by more than this share do so not by chance alone."""
-SHORT = 4
-"""How many times shorter a run is that only shows whether a vector falls."""
+"""Rates from two beginnings that differ by less than this share are about the same."""
+SHORT = 16
+"""How many times shorter runs are of scattered requests are."""
+ERRORS = 2.0
+"""Standard errors of such a run that may be chance."""
 
 
 def robust(
@@ -36,19 +40,34 @@ def robust(
 
 
 def worse(simulation: Simulation, vectors: Sequence[Thresholds], events: int) -> list[Prediction]:
-    """Of vectors known to be feasible; that of scattered requests where they fall behind."""
+    """Of vectors known to be feasible; those of scattered requests where these fall behind.
+
+    Those are of a shorter run: requests come and go, so one that catches up later is no better.
+    """
     if not vectors:
         return []
-    together = predictions(simulation, vectors, events)
-    rates = simulation.run(vectors, events // SHORT, scattered=True).tokens_per_s.tolist()
-    fallen = [
-        each.thresholds
-        for each, rate in zip(together, rates, strict=True)
-        if rate < (1 - FALL) * each.tokens_per_s
-    ]
-    if not fallen:
-        return together
-    scattered = predictions(simulation, fallen, events, scattered=True)
-    behind = {each.thresholds: each for each in scattered}
-    pairs = [(each, behind.get(each.thresholds, each)) for each in together]
-    return [min(pair, key=lambda each: each.tokens_per_s) for pair in pairs]
+    found = predictions(simulation, vectors, events)
+    together = numpy.array([each.tokens_per_s for each in found])
+    starts = scattered(simulation)
+    short = [simulation.run(vectors, events // SHORT, start) for start in starts]
+    rates = numpy.array([each.tokens_per_s for each in short])
+    worst = rates.argmin(axis=0)
+    columns = numpy.arange(len(vectors))
+    rate = rates[worst, columns]
+    chance = ERRORS * numpy.array([each.stderr for each in short])[worst, columns]
+    fallen = (rate < (1 - FALL) * together) & (rate + chance < together)
+    for column in numpy.flatnonzero(fallen):
+        start = starts[worst[column]]
+        [found[column]] = predictions(simulation, [vectors[column]], events // SHORT, start)
+    return found
+
+
+def scattered(simulation: Simulation) -> list[list[int]]:
+    """Requests in each queue: as many in all, as the steps go, and as the work does."""
+    models = len(simulation.limits)
+    full = simulation.latencies[numpy.arange(models), simulation.limits]
+    kinds = numpy.stack([numpy.ones(models), simulation.shares, simulation.shares * full])
+    counts = (simulation.concurrency * kinds / kinds.sum(axis=1, keepdims=True)).astype(int)
+    counts[:, 0] += simulation.concurrency - counts.sum(axis=1)
+    starts: list[list[int]] = counts.tolist()
+    return starts

@@ -65,30 +65,28 @@ class Simulation:
     def __init__(self, system: System, concurrency: int, decisions: Tapes) -> None:
         self.concurrency = concurrency
         self.limits = numpy.array([system.limit(m, concurrency) for m in range(system.size)])
-        self._latencies = numpy.zeros((system.size, concurrency + 1))
+        self.latencies = numpy.zeros((system.size, concurrency + 1))
         for model, limit in enumerate(self.limits):
-            self._latencies[model, 1 : limit + 1] = system.latencies(model, concurrency)
+            self.latencies[model, 1 : limit + 1] = system.latencies(model, concurrency)
+        self.shares = system.visit_shares
         self._tokens = system.tokens_per_visit
         self._tapes = decisions
 
     def run(
-        self, thresholds: Sequence[Thresholds], events: int, scattered: bool = False
+        self, thresholds: Sequence[Thresholds], events: int, start: Sequence[int] | None = None
     ) -> Samples:
         """Feasible vectors, each for at least ``events`` completions after a tenth as warm-up.
 
-        ``scattered``: as many requests begin in each queue; else all begin in that of model 0.
+        ``start``: requests that begin in each queue; None: all begin in that of model 0.
         """
         vectors = numpy.array(thresholds, numpy.int64).reshape(-1, self.limits.size)
         rows, models = vectors.shape
-        start = numpy.zeros(models, numpy.int64)
-        if scattered:
-            start += self.concurrency // models
-        start[0] += self.concurrency - start.sum()
+        begin = numpy.array(start or [self.concurrency] + [0] * (models - 1), numpy.int64)
         shapes = (BATCHES, BATCHES, models, models, models, models)
         counted = tuple(numpy.zeros((rows, each)) for each in shapes)
         length = -(-events // BATCHES)
         _run(
-            vectors, start, self._latencies, self.limits, self._tokens,
+            vectors, begin, self.latencies, self.limits, self._tokens,
             self._tapes.sums, self._tapes.length, events // 10, length, *counted,
         )  # fmt: skip
         return Samples(*counted)
@@ -117,10 +115,13 @@ def predict(
 
 
 def predictions(
-    simulation: Simulation, vectors: Sequence[Thresholds], events: int, scattered: bool = False
+    simulation: Simulation,
+    vectors: Sequence[Thresholds],
+    events: int,
+    start: Sequence[int] | None = None,
 ) -> list[Prediction]:
-    """`predict` for vectors known to be feasible; ``scattered``: see `Simulation.run`."""
-    samples = simulation.run(vectors, events, scattered)
+    """`predict` for vectors known to be feasible; ``start``: see `Simulation.run`."""
+    samples = simulation.run(vectors, events, start)
     total = samples.time.sum(axis=1)[:, None]
     batches = samples.requests / numpy.maximum(samples.steps, 1)
     figures = zip(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from tokenrouter.throughput_model.count_simulation.beginnings import worse
+from tokenrouter.throughput_model.count_simulation.beginnings import scattered, worse
 from tokenrouter.throughput_model.count_simulation.simulate import Simulation
 from tokenrouter.throughput_model.count_simulation.tapes import Tapes, tapes_for
 from tokenrouter.throughput_model.parameters import Floats, Prediction, System, Thresholds
@@ -71,8 +71,10 @@ def finalists(
     short = Simulation(system, concurrency, draws.search)
     (_, first), *later = effort.rounds
 
+    even = scattered(short)[0]
+
     def score(vectors: Sequence[Thresholds]) -> Floats:
-        return short.run(vectors, first, scattered=True).tokens_per_s
+        return short.run(vectors, first, even).tokens_per_s
 
     scores = pattern.Scores(score)
     if (everything := space.some(effort.exhaustive)) is not None:
