@@ -56,7 +56,7 @@ def worse(simulation: Simulation, vectors: Sequence[Thresholds], events: int) ->
     rate = rates[worst, columns]
     chance = ERRORS * numpy.array([each.stderr for each in short])[worst, columns]
     fallen = (rate < (1 - FALL) * together) & (rate + chance < together)
-    for column in numpy.flatnonzero(fallen):
+    for column in numpy.flatnonzero(fallen).tolist():
         start = starts[worst[column]]
         [found[column]] = predictions(simulation, [vectors[column]], events // SHORT, start)
     return found

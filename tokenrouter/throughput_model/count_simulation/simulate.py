@@ -108,8 +108,6 @@ def predict(
         ConfigError: a vector is infeasible.
     """
     vectors = [system.check(concurrency, each) for each in thresholds]
-    if not vectors:
-        return []
     decisions = tapes_for(system, concurrency, events, seed)
     return predictions(Simulation(system, concurrency, decisions), vectors, events)
 
