@@ -51,6 +51,7 @@ def outlook(*rows: tuple[Thresholds, float, float], best: int = 0, **changes: An
             "met": True,
             "feasible": len(made),
             "bound": 400.0,
+            "bottleneck": None,
             "ones": 150.0,
             "lockstep": 120.0,
             **changes,

@@ -53,6 +53,14 @@ def test_queries_stay_on_their_model_until_they_end() -> None:
     assert predict(system, 1, (1, 1)).tokens_per_s == pytest.approx(1e3 / (0.75 + 0.75))
 
 
+def test_a_model_that_writes_a_whole_request_is_fed_one_token_a_step() -> None:
+    """Not those that other models wrote for other requests, 1 / 0.25 on average."""
+    heavy = Model("b", Latency(3.0, per_request=1.0, per_token=2.0), max_batch=9)
+    system = query_level((A, heavy), (0.75, 0.25), mean_tokens=50)
+    assert system.latencies(1, 2) == pytest.approx([6.0, 9.0])
+    assert system.models[1].max_batch == 9
+
+
 def test_a_check_commits_what_was_right_and_one_more() -> None:
     assert committed_by_check(0.5, 2) == pytest.approx([0, 0.5, 0.25, 0.25])
     assert committed_by_check(1.0, 3) == pytest.approx([0, 0, 0, 0, 1])
@@ -93,6 +101,11 @@ def test_drafts_of_fixed_length_are_faster_than_the_chain_says(
         (lambda: query_level((A, B), (0.5, 0.4), 10), "shares: add up to 0.9; they must be 1"),
         (lambda: query_level((A, B), (1.5, -0.5), 10), "shares.0: must be from 0 to 1, got 1.5"),
         (lambda: query_level((A, B), (0.5, 0.5), 0.5), "mean_tokens: must be at least 1, got 0.5"),
+        (
+            lambda: query_level((A, Model("b", Latency(per_token=1.0, table={1: 3.0}))), (1, 0), 9),
+            "models.b.latency_ms: steps feed one token for each request here; add per_token to the "
+            "table, for each batch size, and leave it out",
+        ),
         (lambda: speculative((A, B), 0.5, 0), "draft_length: must be at least 1, got 0"),
         (lambda: speculative((A, B), 2, 3), "acceptance: must be from 0 to 1, got 2"),
     ],

@@ -155,7 +155,8 @@ class System:
         """(B,): milliseconds of a step of 1, 2, ..., B = `limit` requests on a model.
 
         A request feeds each model every committed token once, 1 / V_m of them a visit; and at
-        least one a visit, as where a model drafts tokens that others commit.
+        least one a visit, as where a model drafts tokens that others commit. (Not so where a
+        request never comes back and another takes its place: `systems.query_level`.)
         """
         latency = self.models[model].latency
         tokens = max(1.0, 1.0 / float(self.visits_per_token[model])) if latency.per_token else 0.0

@@ -8,11 +8,12 @@ A step's successor depends on nothing but the model it ran on. That holds for `r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model.parameters import SUM_TOLERANCE, Floats, Model, System
+from tokenrouter.throughput_model.parameters import SUM_TOLERANCE, Floats, Latency, Model, System
 
 
 def r2r(models: Sequence[Model], p: float, tick_ms: float | None = None) -> System:
@@ -53,6 +54,10 @@ def query_level(
     """A whole request is written by one model, m with probability ``shares[m]``.
 
     It ends after each token with probability 1 / ``mean_tokens``, and another takes its place.
+    Every step feeds one token for each request, so ``per_token`` counts as ``per_request`` here.
+
+    Raises:
+        ConfigError: what is given makes no system, or a latency has a table and ``per_token``.
     """
     _count("query_level", models, len(shares))
     for index, share in enumerate(shares):
@@ -63,7 +68,8 @@ def query_level(
         raise ConfigError(f"mean_tokens: must be at least 1, got {mean_tokens}")
     ends = 1.0 / mean_tokens
     routing = (1 - ends) * numpy.eye(len(models)) + ends * _array([shares])
-    return System(tuple(models), routing, numpy.ones_like(routing), tick_ms)
+    one_each = tuple(_with_one_token_each(model) for model in models)
+    return System(one_each, routing, numpy.ones_like(routing), tick_ms)
 
 
 def speculative(
@@ -107,6 +113,20 @@ def committed_by_check(acceptance: float, draft_length: int) -> Floats:
     odds[:-1] -= odds[1:]
     result: Floats = numpy.concatenate([[0.0], odds])
     return result
+
+
+def _with_one_token_each(model: Model) -> Model:
+    """``model``, for steps that feed one token for each request."""
+    latency = model.latency
+    if not latency.per_token:
+        return model
+    if latency.table:
+        raise ConfigError(
+            f"models.{model.name}.latency_ms: steps feed one token for each request here; "
+            "add per_token to the table, for each batch size, and leave it out"
+        )
+    per_request = latency.per_request + latency.per_token
+    return replace(model, latency=Latency(latency.base, per_request))
 
 
 def _array(rows: Sequence[Sequence[float]]) -> Floats:

@@ -48,7 +48,7 @@ def test_the_batch_size_that_a_tick_does_not_divide_is_named() -> None:
 @pytest.mark.parametrize(("small", "tick"), [(6.0, 1.0), (0.0123, None)])
 def test_latencies_of_too_many_ticks_are_refused(small: float, tick: float | None) -> None:
     with pytest.raises(
-        ConfigError, match=r"^tick_ms: .* is too short for 6e\+09 ms; give a longer"
+        ConfigError, match=r"^tick_ms: .* is too short for the 6e\+09 ms of large; "
     ):
         in_ticks(pair(Latency(small), Latency(6e9), tick), 2)
 
@@ -82,3 +82,11 @@ def test_a_chosen_tick_lets_no_two_models_meet_that_do_not() -> None:
 def test_equal_latencies_are_equal_in_ticks() -> None:
     ticks = in_ticks(pair(Latency(6.0132), Latency(6.0132)), 1)[1]
     assert ticks[0, 1] == ticks[1, 1] == 20
+
+
+def test_what_is_too_unlike_is_named() -> None:
+    message = r"for the 1e\+06 ms of large; it follows from the 0.001 ms of small: leave out"
+    with pytest.raises(ConfigError, match=message):
+        in_ticks(pair(Latency(1e-3), Latency(1e6)), 1)
+    with pytest.raises(ConfigError, match=r"for the 1e\+06 ms of large; give a longer one"):
+        in_ticks(pair(Latency(1.0), Latency(1e6), 1e-6), 1)

@@ -202,6 +202,10 @@ def test_runs_become_shares() -> None:
         (example(thresholds=[[1, 1]] * 10_001), "thresholds: list should have at most 10000"),
         (example(concurrency=4097), "concurrency.0: input should be less than or equal to 4096"),
         (example(committed=[[1, 0], [1, 1e300]]), "committed.1.1: a step commits 0, or from 1e-06"),
+        (
+            example(routing=[[1, 1e-300], [1, 0]]),
+            "routing.0.1: must be 0, or 1e-09 and more, got 1e",
+        ),
         (example(tick_ms=1e-300), "tick_ms: input should be greater than or equal to 0.000001"),
         (example(max_wait_ms=1e300), "max_wait_ms: must be at most 1e+09, or .inf for any"),
         (with_large(latency_ms=1e300), "models.large.latency_ms: a step takes from 0.001 to 1e+06"),

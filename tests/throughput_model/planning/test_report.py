@@ -36,7 +36,7 @@ def test_a_table_says_what_each_vector_gives(capsys: pytest.CaptureFixture[str])
     assert shown(capsys, PLAN) == [
         "thresholds, busy shares and waits are of small, large, in this order",
         "",
-        "4 requests: best 1,3, 208.0 tokens/s, 50% of the bound of 400.0",
+        "4 requests: best 1,3, 208.0 tokens/s, 50% of the bound of 400.0 (nobody waits)",
         "thresholds  tokens/s     +-   to 1s  lockstep  busy %  gap p50  p99 ms  wait ms",
         "1,3 *          208.0  exact  +25.0%    -12.5%   50 50      6.0    74.0      1 1",
         "1,2            195.2  exact  +25.0%    -12.5%   50 50      6.0    64.0      1 1",
@@ -55,6 +55,11 @@ def test_an_objective_is_told(capsys: pytest.CaptureFixture[str], met: bool, sai
     limit: Objective = {"itl_p99_ms": 70.0}
     lines = shown(capsys, replace(PLAN, met=met), objective=limit)
     assert said in " ".join(lines)
+
+
+def test_a_model_that_bounds_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, replace(PLAN, bottleneck=1))
+    assert lines[2].endswith("50% of the bound of 400.0 (large never waits)")
 
 
 def test_errors_of_simulations_are_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,6 +133,7 @@ def test_programs_are_told_everything() -> None:
         "mean_batch": [0.5, 0.5],
         "mean_queue": [0.5, 0.5],
         "bound_tokens_per_s": 400.0,
+        "bottleneck": None,
         "of_bound": 0.5,
         "gain_over_ones": 0.25,
         "gain_over_lockstep": -0.125,

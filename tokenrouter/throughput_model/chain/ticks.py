@@ -48,11 +48,7 @@ def in_ticks(system: System, concurrency: int) -> tuple[float, NDArray[numpy.int
         tick = system.tick_ms
         for model, own in zip(system.models, latencies, strict=True):
             _check(model.name, own, tick)
-    longest = max(float(own.max()) for own in latencies)
-    if longest > MOST * tick:
-        raise ConfigError(
-            f"tick_ms: {tick:g} ms is too short for {longest:g} ms; give a longer one"
-        )
+    _check_longest(system, latencies, tick)
     ticks = numpy.zeros((system.size, concurrency + 1), numpy.int32)
     for own, row in zip(latencies, ticks, strict=True):
         row[1 : len(own) + 1] = _rounded(own, tick)
@@ -76,6 +72,22 @@ def _check(name: str, latencies: Floats, tick: float) -> None:
         raise ConfigError(
             f"tick_ms: {tick:g} ms does not divide {latencies[worst]:g} ms, the latency of {name} "
             f"at batch size {worst + 1}; give a tick that does, or none"
+        )
+
+
+def _check_longest(system: System, latencies: Sequence[Floats], tick: float) -> None:
+    longest, slowest = max((float(own.max()), m) for m, own in enumerate(latencies))
+    shortest, fastest = min((float(own.min()), m) for m, own in enumerate(latencies))
+    if longest > MOST * tick:
+        remedy = (
+            "give a longer one"
+            if system.tick_ms is not None
+            else f"it follows from the {shortest:g} ms of {system.models[fastest].name}: leave out "
+            "what is so much faster or slower"
+        )
+        raise ConfigError(
+            f"tick_ms: {tick:g} ms is too short for the {longest:g} ms of "
+            f"{system.models[slowest].name}; {remedy}"
         )
 
 

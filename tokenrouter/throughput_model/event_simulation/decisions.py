@@ -16,9 +16,9 @@ from tokenrouter.errors import ConfigError
 from tokenrouter.throughput_model.event_simulation.decision_tapes import Commits, Models, Tapes
 from tokenrouter.throughput_model.event_simulation.recorded import load
 from tokenrouter.throughput_model.event_simulation.walks import cumulative, hazard, walk, walk_runs
-from tokenrouter.throughput_model.parameters import Floats, System
+from tokenrouter.throughput_model.parameters import System
 
-__all__ = ["Tapes", "bursty", "class_of", "classes", "draw", "from_runs", "load"]
+__all__ = ["Tapes", "bursty", "classes", "draw", "from_runs", "load"]
 
 
 def draw(system: System, requests: int, steps: int, seed: int) -> Tapes:
@@ -50,33 +50,22 @@ def bursty(
 def classes(members: Sequence[tuple[System, int]], steps: int, seed: int) -> Tapes:
     """Requests of several kinds: (system, their number) each; all end in one set of tapes.
 
-    Their ages are mixed evenly, since an older request is served first: `class_of` tells which
-    request is of which class. Raises as `draw` does.
+    Their ages are mixed evenly, since an older request is served first: in the order of
+    (i + 1/2) / n of the i-th of n of a class. Raises as `draw` does.
     """
     parts = [
         draw(system, count, steps, seed + 7919 * index)
         for index, (system, count) in enumerate(members)
         if count
     ]
-    order = numpy.argsort(_ages([count for _, count in members])[1], kind="stable")
+    ages = [(numpy.arange(count) + 0.5) / count for _, count in members if count]
+    order = numpy.argsort(numpy.concatenate(ages), kind="stable")
     return Tapes(
         numpy.concatenate([part.first for part in parts])[order],
         numpy.concatenate([part.following for part in parts])[order],
         numpy.concatenate([part.committed for part in parts])[order],
         numpy.concatenate([part.lengths for part in parts])[order],
     )
-
-
-def class_of(counts: Sequence[int]) -> NDArray[numpy.int64]:
-    """(N,): the class of each request that `classes` mixes from these numbers of them."""
-    kinds, ages = _ages(counts)
-    return kinds[numpy.argsort(ages, kind="stable")]
-
-
-def _ages(counts: Sequence[int]) -> tuple[NDArray[numpy.int64], Floats]:
-    """Class and age, from 0 to 1, of every request, class by class."""
-    kinds = numpy.repeat(numpy.arange(len(counts)), counts)
-    return kinds, numpy.concatenate([(numpy.arange(n) + 0.5) / max(n, 1) for n in counts])
 
 
 def from_runs(

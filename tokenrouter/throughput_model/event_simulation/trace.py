@@ -80,11 +80,6 @@ class Trace:
         variance = float(((self.windows - controls @ fit) ** 2).sum()) / freedom * inverse[0, 0]
         return float(fit[0]), float(numpy.sqrt(variance))
 
-    def minus(self, other: Trace) -> tuple[float, float]:
-        """Tokens/s more than ``other``, and the standard error, paired by window."""
-        pairs = self.windows - other.windows
-        return float(pairs.mean()), _stderr(pairs)
-
 
 def trace_of(thresholds: Thresholds, sums: Sums, laps: int, tick: float) -> Trace:
     """The trace of a run with ticks of ``tick`` ms."""

@@ -22,6 +22,8 @@ MOST_VECTORS = 10_000
 MOST_CONCURRENCIES = 1000
 TOKENS = (1e-6, 1e6)
 """What a step commits, at least and at most, unless it commits nothing."""
+SMALLEST_SHARE = 1e-9
+"""Of the steps on a model, which lead to another."""
 LONGEST_WAIT_MS = 1e9
 """Longest `max_wait_ms` that is not infinite."""
 
@@ -50,8 +52,15 @@ def _wait(value: float) -> float:
     return value
 
 
+def _share(value: float) -> float:
+    if value and not value >= SMALLEST_SHARE:
+        raise ValueError(f"must be 0, or {SMALLEST_SHARE:g} and more, got {value:g}")
+    return value
+
+
 Matrix = list[list[float]]
 """A row and a column for each model."""
+Routing = list[list[Annotated[float, AfterValidator(_share)]]]
 Committed = list[list[Annotated[float, AfterValidator(_tokens)]]]
 _Strict = ConfigDict(
     extra="forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False, frozen=True
@@ -75,7 +84,7 @@ class ClassEntry(BaseModel):
     model_config = _Strict
 
     share: float = Field(gt=0, le=1)
-    routing: Matrix
+    routing: Routing
     committed: Committed | None = None
 
 
@@ -85,7 +94,7 @@ class File(BaseModel):
     model_config = _Strict
 
     models: list[Any] = Field(min_length=1, max_length=MOST_MODELS)
-    routing: Matrix
+    routing: Routing
     committed: Committed | None = None
     concurrency: Annotated[
         list[Annotated[int, Field(ge=1, le=MOST_REQUESTS)]],

@@ -55,7 +55,8 @@ class Outlook:
     """At one concurrency: ``rows``, highest throughput first, and the ``best`` of them.
 
     ``feasible``: how many vectors there are, ``rows`` or more. ``met``: whether the best one
-    keeps the objective's limit. ``bound``: tokens/s that no thresholds can exceed.
+    keeps the objective's limit. ``bound``: tokens/s that no thresholds can exceed;
+    ``bottleneck``: the model that computes all the time there (None: no request waits there).
     ``ones``, ``lockstep``: tokens/s of these vectors, which may be among the rows or not.
     """
 
@@ -65,6 +66,7 @@ class Outlook:
     met: bool
     feasible: int
     bound: float
+    bottleneck: int | None
     ones: float
     lockstep: float
 

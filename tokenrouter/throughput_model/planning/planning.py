@@ -83,6 +83,7 @@ def _outlook(scorer: Scorer, vectors: Sequence[Thresholds], objective: Objective
         met,
         feasible=count(system, concurrency),
         bound=scorer.bound,
+        bottleneck=scorer.bounds.bottleneck,
         ones=by_ones,
         lockstep=by_lockstep,
     )

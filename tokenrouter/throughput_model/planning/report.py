@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tokenrouter.configuration.values import Objective
 from tokenrouter.throughput_model.parameters import Thresholds
 from tokenrouter.throughput_model.planning.objective import limit_ms
 from tokenrouter.throughput_model.planning.outlook import Case, Outlook, Row
@@ -54,6 +53,7 @@ def _entry(outlook: Outlook, row: Row) -> dict[str, Any]:
         "mean_batch": list(prediction.mean_batch),
         "mean_queue": list(prediction.mean_queue),
         "bound_tokens_per_s": outlook.bound,
+        "bottleneck": outlook.bottleneck,
         "of_bound": row.of_bound,
         "gain_over_ones": row.over_ones,
         "gain_over_lockstep": row.over_lockstep,
@@ -90,7 +90,7 @@ def show(
     to.print(f"thresholds, busy shares and waits are of {names}, in this order")
     for outlook in outlooks:
         to.print()
-        to.print(_headline(outlook, parameters.objective), style="bold")
+        to.print(_headline(parameters, outlook), style="bold")
         rows = shown(outlook, limit_ms(parameters.objective))
         to.print(_table(rows, outlook.best))
         hidden = len(outlook.rows) - len(rows)
@@ -108,8 +108,8 @@ def show(
         to.print(f"\nnote: {note}")
 
 
-def _headline(outlook: Outlook, objective: Objective) -> str:
-    best = outlook.best
+def _headline(parameters: Parameters, outlook: Outlook) -> str:
+    best, objective = outlook.best, parameters.objective
     aim = ""
     if objective != "throughput":
         limit = f"{objective['itl_p99_ms']:g} ms"
@@ -119,8 +119,14 @@ def _headline(outlook: Outlook, objective: Objective) -> str:
     return (
         f"{_requests(outlook.concurrency)}: best {_vector(best.thresholds)}{aim}, "
         f"{best.tokens_per_s:.1f} tokens/s, {best.of_bound:.0%} of the bound of "
-        f"{outlook.bound:.1f}"
+        f"{outlook.bound:.1f} ({_at_bound(parameters, outlook)})"
     )
+
+
+def _at_bound(parameters: Parameters, outlook: Outlook) -> str:
+    if outlook.bottleneck is None:
+        return "nobody waits"
+    return f"{parameters.system.models[outlook.bottleneck].name} never waits"
 
 
 def _requests(concurrency: int) -> str:

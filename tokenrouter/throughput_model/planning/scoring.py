@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy
 
 from tokenrouter.configuration.waits import longest_wait
-from tokenrouter.throughput_model import bounds, evaluate
+from tokenrouter.throughput_model import evaluate
+from tokenrouter.throughput_model.bounds import Bounds, bounds
 from tokenrouter.throughput_model.event_simulation import decisions, events
 from tokenrouter.throughput_model.event_simulation.trace import Trace
 from tokenrouter.throughput_model.parameters import Prediction, System, Thresholds
@@ -61,15 +62,23 @@ class Scorer:
         return None if math.isinf(given) else given
 
     @cached_property
-    def bound(self) -> float:
-        """Tokens/s that no thresholds can exceed; of classes, if each were bounded by itself.
+    def bounds(self) -> Bounds:
+        """What no thresholds can exceed; of classes, if each were bounded by itself.
 
         With run lengths, of requests that never end: these cut runs off, half a per cent or so.
         """
         kinds = self._parameters.classes or (RequestClass(1.0, self.system),)
-        found = [(kind.share, bounds.bounds(kind.system, self.concurrency)) for kind in kinds]
-        alone = sum(share * each.no_waiting for share, each in found)
-        return float(min(alone, *numpy.max([each.saturated for _, each in found], axis=0)))
+        found = [(kind.share, bounds(kind.system, self.concurrency)) for kind in kinds]
+        saturated = numpy.max([each.saturated for _, each in found], axis=0)
+        return Bounds(
+            no_waiting=sum(share * each.no_waiting for share, each in found),
+            saturated=tuple(float(each) for each in saturated),
+        )
+
+    @property
+    def bound(self) -> float:
+        """Tokens/s that no thresholds can exceed."""
+        return self.bounds.tokens_per_s
 
     def predict(self, thresholds: Thresholds) -> Prediction:
         """Throughput, use of the models and queues; asked again, the same."""
