@@ -1,14 +1,18 @@
 """What automatic thresholds are worth on the timed pair, and that they never harm.
 
-    python benchmarks/auto_thresholds.py [--quick] [--parts gain harm settled shift] [--json FILE]
+    python benchmarks/auto_thresholds.py [--parts gain harm settled shift] [--minutes 25]
+        [--seconds 12] [--rounds 1] [--json FILE]
 
-gain     p = 0.35, N = 2, 4, 8, 16: how much of what the best thresholds gain over (1, 1)
+gain     p = 0.35, N = 4, 2, 8, 16: how much of what the best thresholds gain over (1, 1)
 harm     N = 64, and p = 0.05 and 0.1 from N = 2 to 64: not slower than (1, 1)
 settled  when the last change came after the first request, and changes in the minute after
-shift    p from 0.35 to 0.117 while both models, or the large one, become three times slower
+shift    p from 0.35 to 0.117 while both models, or the large one, become three times slower,
+         or while the same requests go on
 
-Everything is measured on whole servers, one after the other, with the same prompts and coins, and
-compared block by block of equally many tokens (`intervals`). Status 1 if a claim does not hold.
+Everything is measured on whole servers, one after the other, with the same prompts and coins,
+and compared block by block of equally many tokens (`intervals`). The first setting of every part
+comes first, then the second ones, until the minutes are over; more `--seconds` and `--rounds`
+make errors smaller. Status 1 if a claim does not hold or had no time.
 """
 
 from __future__ import annotations
@@ -17,98 +21,83 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+import budget
+from budget import Cell
 from contest import (
     AUTO,
     NAMES,
     ONES,
     SETTLE_S,
+    START_S,
     Effort,
     Traffic,
     Turn,
-    candidates,
     compare,
+    rivals,
     turn,
-)  # fmt: skip
-from intervals import lower_bound
-from shift import AFTER_S, new_best, shifted
+)
+from intervals import Estimate, lower_bound
+from shift import drift, drift_takes, shift, shift_takes
 from validation import Verdict
 
-FINALISTS = 3
-CAPTURED, HARMLESS, SHIFTED = 0.8, 0.99, 0.97
+RIVALS = 2
+CAPTURED, HARMLESS = 0.8, 0.99
 SETTLED_S, MINUTE_S, CHANGES = 10.0, 60.0, 2
+GAIN = (4, 2, 8, 16)
+"""N, the most telling first."""
 HARM = (
     (64, 0.35), (4, 0.05), (4, 0.1), (16, 0.05), (16, 0.1), (64, 0.1),
     (2, 0.05), (2, 0.1), (8, 0.05), (8, 0.1), (64, 0.05),
 )  # fmt: skip
-"""N and p, the most telling first."""
+"""N and p, likewise."""
+SETTLED = (4, 16)
+SHIFTED = 4
+BLOCKS = 24
 
 
-def gain(effort: Effort, concurrencies: Sequence[int]) -> list[Verdict]:
-    """Of the fastest in one turn each, and of the automatic ones, over (1, 1)."""
-    verdicts = []
-    for concurrency in concurrencies:
-        traffic = Traffic(concurrency)
-        vectors = candidates(concurrency)
-        print(f"  N = {concurrency}: one turn each for {len(vectors)} vectors", flush=True)
-        first = sorted((effort.turn(vector, traffic) for vector in vectors), key=_speed)
-        best = [each.vector for each in first if each.vector != ONES][-FINALISTS:]
-        print(f"  N = {concurrency}: {effort.rounds} rounds of the best", flush=True)
-        rounds = effort.rounds_of([AUTO, ONES, *best], traffic)
-        ratios = [
-            compare([(turns[i], turns[1]) for turns in rounds], SETTLE_S, effort.blocks)[0]
-            for i in range(len(best) + 2)
-        ]
-        leader = max(range(1, len(ratios)), key=lambda i: ratios[i].value)
-        verdicts.append(captured(concurrency, ratios[0].value, ratios[leader].value))
-        print(f"  {verdicts[-1]}; the best is {[AUTO, ONES, *best][leader]}", flush=True)
-    return verdicts
+def gain(effort: Effort, concurrency: int) -> list[Verdict]:
+    """Of the vectors predicted to be fastest, and of the automatic ones, over (1, 1)."""
+    vectors = [AUTO, ONES, *rivals(concurrency, RIVALS)]
+    rounds = effort.rounds_of(vectors, Traffic(concurrency))
+    ratios = [
+        compare([(turns[i], turns[1]) for turns in rounds], SETTLE_S, effort.blocks)[0]
+        for i in range(len(vectors))
+    ]
+    leader = max(range(1, len(ratios)), key=lambda i: ratios[i].value)
+    return [captured(ratios[0], ratios[leader], vectors[leader])]
 
 
-def captured(concurrency: int, auto: float, best: float) -> Verdict:
+def captured(auto: Estimate, best: Estimate, vector: object) -> Verdict:
     """The share of the best vector's gain; both relative to (1, 1).
 
     Where nothing gains, the automatic ones must not lose.
     """
-    if best <= 1.0:
-        what = (
-            f"N = {concurrency}: nothing to gain: {auto - 1.0:+.1%} (wanted: {HARMLESS} of (1, 1))"
-        )
-        return Verdict(what, auto >= HARMLESS)
-    share = (auto - 1.0) / (best - 1.0)
+    if best.value <= 1.0:
+        what = f"nothing to gain: {auto} of (1, 1) (wanted: {HARMLESS})"
+        return Verdict(what, auto.value >= HARMLESS)
+    share = (auto.value - 1.0) / (best.value - 1.0)
     return Verdict(
-        f"N = {concurrency}: {share:.0%} of the gain: {auto - 1.0:+.1%} of {best - 1.0:+.1%} "
-        f"(wanted: {CAPTURED:.0%})",
+        f"{share:.0%} of the gain (wanted: {CAPTURED:.0%}): {auto} of (1, 1), {vector}: {best}",
         share >= CAPTURED,
     )
 
 
-def harm(effort: Effort, settings: Sequence[tuple[int, float]]) -> list[Verdict]:
+def harm(effort: Effort, concurrency: int, p: float) -> list[Verdict]:
     """Automatic thresholds over (1, 1) where there is little to gain."""
-    verdicts = []
-    for concurrency, p in settings:
-        print(f"  N = {concurrency}, p = {p}", flush=True)
-        rounds = effort.rounds_of([AUTO, ONES], Traffic(concurrency, p))
-        pairs = [(auto, ones) for auto, ones in rounds]
-        ratio, blocks = compare(pairs, SETTLE_S, effort.blocks)
-        bound = lower_bound(ratio, blocks)
-        what = f"N = {concurrency}, p = {p}: {ratio} of (1, 1), at least {bound:.4f}"
-        verdicts.append(Verdict(f"{what} (wanted: {HARMLESS})", bound >= HARMLESS))
-        print(f"  {verdicts[-1]}", flush=True)
-    return verdicts
+    rounds = effort.rounds_of([AUTO, ONES], Traffic(concurrency, p))
+    ratio, blocks = compare([(auto, ones) for auto, ones in rounds], SETTLE_S, effort.blocks)
+    bound = lower_bound(ratio, blocks)
+    what = f"{ratio} of (1, 1), at least {bound:.4f} (wanted: {HARMLESS})"
+    return [Verdict(what, bound >= HARMLESS)]
 
 
-def settled(effort: Effort, concurrencies: Sequence[int], minute_s: float) -> list[Verdict]:
+def settled(effort: Effort, concurrency: int) -> list[Verdict]:
     """How soon automatic thresholds rest, and how often they change afterwards."""
-    verdicts = []
-    for concurrency in concurrencies:
-        found = turn(AUTO, Traffic(concurrency), SETTLED_S + minute_s, effort.nice)
-        verdicts += rest(found, minute_s)
-        print(*verdicts[-2:], sep="\n", flush=True)
-    return verdicts
+    found = turn(AUTO, Traffic(concurrency), SETTLED_S + MINUTE_S, effort.nice)
+    return rest(found, MINUTE_S)
 
 
 def rest(found: Turn, minute_s: float) -> list[Verdict]:
@@ -129,28 +118,31 @@ def rest(found: Turn, minute_s: float) -> list[Verdict]:
     ]
 
 
-def shift(effort: Effort, concurrency: int, slowed: Sequence[str]) -> list[Verdict]:
-    """Throughput from `AFTER_S` after the shift on, over that of the best fixed thresholds."""
-    vectors = new_best(concurrency, slowed, FINALISTS)
-    print(f"  {' and '.join(slowed)} slower; best predicted then: {vectors}", flush=True)
-    seconds = AFTER_S + effort.seconds
-    rounds = []
-    for number in range(effort.rounds):
-        traffic = Traffic(concurrency, first=1000 * number)
-        each_of = (AUTO, *vectors)
-        rounds.append([shifted(each, traffic, slowed, seconds, effort.nice) for each in each_of])
-    written = [sum(turns[i].written(AFTER_S) for turns in rounds) for i in range(len(vectors) + 1)]
-    best = max(range(1, len(written)), key=lambda i: written[i])
-    ratio, _ = compare([(turns[0], turns[best]) for turns in rounds], AFTER_S, effort.blocks)
-    last = rounds[-1][0].readings[-1].thresholds
-    what = f"N = {concurrency}: {ratio} of the new best, {vectors[best - 1]}, with {last}"
-    verdict = Verdict(f"{what} (wanted: {SHIFTED})", ratio.value >= SHIFTED)
-    print(f"  {verdict}", flush=True)
-    return [verdict]
-
-
-def _speed(found: Turn) -> int:
-    return found.written(SETTLE_S)
+def cells_of(effort: Effort) -> dict[str, list[Cell]]:
+    """Every part's settings, the most valuable first."""
+    minute = START_S + SETTLED_S + MINUTE_S
+    shifts = [
+        (f"{' and '.join(slowed)} slower", shift_takes(effort), partial(shift, slowed=slowed))
+        for slowed in (NAMES, NAMES[1:])
+    ]
+    shifts.insert(1, ("same requests", drift_takes(effort), drift))
+    return {
+        "gain": [
+            Cell("gain", f"N = {n}", effort.takes(RIVALS + 2), partial(gain, effort, n))
+            for n in GAIN
+        ],
+        "harm": [
+            Cell("harm", f"N = {n}, p = {p}", effort.takes(2), partial(harm, effort, n, p))
+            for n, p in HARM
+        ],
+        "settled": [
+            Cell("settled", f"N = {n}", minute, partial(settled, effort, n)) for n in SETTLED
+        ],
+        "shift": [
+            Cell("shift", f"N = {SHIFTED}, {what}", takes, partial(run, effort, SHIFTED))
+            for what, takes, run in shifts
+        ],
+    }
 
 
 def main() -> None:
@@ -158,44 +150,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parts = ("gain", "harm", "settled", "shift")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
-    parser.add_argument("--quick", action="store_true", help="fewer settings, minutes; noisy")
-    parser.add_argument("--concurrency", type=int, nargs="+", help="of gain and settled")
-    parser.add_argument("--seconds", type=float, help="of a turn: 40 (quick: 12)")
-    parser.add_argument("--rounds", type=int, help="3 (quick: 1)")
+    parser.add_argument("--minutes", type=float, default=25.0, help="for all parts together")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of a turn, once settled")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--nice", type=int, default=0, help="of the server; negative: as root")
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     # So that a run that is told to stop takes its servers with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    quick = arguments.quick
-    effort = Effort(
-        seconds=arguments.seconds or (12.0 if quick else 40.0),
-        rounds=arguments.rounds or (1 if quick else 3),
-        blocks=12 if quick else 24,
-        nice=arguments.nice,
-    )
-    sizes = arguments.concurrency or ([2] if quick else [2, 4, 8, 16])
-    run: dict[str, Callable[[], list[Verdict]]] = {
-        "gain": lambda: gain(effort, sizes),
-        "harm": lambda: harm(effort, HARM[:2] if quick else HARM),
-        "settled": lambda: settled(effort, sizes, 20.0 if quick else MINUTE_S),
-        "shift": lambda: [
-            verdict
-            for slowed in ((NAMES,) if quick else (NAMES, NAMES[1:]))
-            for verdict in shift(effort, 4, slowed)
-        ],
-    }
-    verdicts = []
-    for part in arguments.parts:
-        print(part, flush=True)
-        verdicts += run[part]()
-    print(*verdicts, sep="\n")
-    if arguments.json:
-        written: list[dict[str, Any]] = [
-            {"what": each.what, "passed": each.passed} for each in verdicts
-        ]
-        arguments.json.write_text(json.dumps(written, indent=1))
-    sys.exit(not all(each.passed for each in verdicts))
+    effort = Effort(arguments.seconds, arguments.rounds, BLOCKS, arguments.nice)
+    every = cells_of(effort)
+    outcomes = []
+    cells = budget.in_turns([every[part] for part in arguments.parts])
+    for outcome in budget.run(cells, 60 * arguments.minutes):
+        outcomes.append(outcome)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(budget.record(outcomes), indent=1))
+    print(budget.summary(outcomes))
+    sys.exit(not all(each.passed for each in outcomes))
 
 
 if __name__ == "__main__":

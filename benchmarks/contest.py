@@ -28,11 +28,13 @@ AUTO = "auto"
 Vector = Thresholds | str
 """Thresholds, or `AUTO`."""
 ONES: Vector = (1, 1)
-SETTLE_S = 12.0
+SETTLE_S = 10.0
 """From the first request: automatic thresholds have settled, and prompts are computed."""
 TOKENS = 30_000
 """Asked for by each request: more than it gets."""
 PERIOD_S = 0.5
+START_S = 4.0
+"""That a server takes to start and to end, about."""
 EVENTS = 100_000
 
 
@@ -81,19 +83,21 @@ def system_of(p: float = P, step_ms: Sequence[float] = STEP_MS) -> System:
     return System(models, [[1 - p, p], [1, 0]], [[1, 0], [1, 1]])
 
 
-def config_of(vector: Vector) -> dict[str, Any]:
+def config_of(vector: Vector, algorithm: str = "random") -> dict[str, Any]:
     """The pair with these thresholds."""
     thresholds = (AUTO, AUTO) if isinstance(vector, str) else vector
     models = [
         {"name": name, "engine": "timed", "step_ms": ms, "threshold": threshold}
         for name, ms, threshold in zip(NAMES, STEP_MS, thresholds, strict=True)
     ]
-    return {"served_name": NAME, "algorithm": "random", "router_threshold": P, "models": models}
+    return {"served_name": NAME, "algorithm": algorithm, "router_threshold": P, "models": models}
 
 
-def turn(vector: Vector, traffic: Traffic, seconds: float, nice: int) -> Turn:
+def turn(
+    vector: Vector, traffic: Traffic, seconds: float, nice: int, algorithm: str = "random"
+) -> Turn:
     """Serve ``vector``, send the requests, and watch them for so long."""
-    with served(config_of(vector), nice) as server:
+    with served(config_of(vector, algorithm), nice) as server:
         before = [watch(server.url, 0.0, PERIOD_S)[0]]
         began = time.monotonic()
         with running(server.port, traffic.model, traffic.numbers, TOKENS, stream=False) as requests:
@@ -110,6 +114,10 @@ class Effort:
     rounds: int
     blocks: int
     nice: int
+
+    def takes(self, turns: int) -> float:
+        """Seconds, about, for so many turns a round."""
+        return self.rounds * turns * (START_S + SETTLE_S + self.seconds)
 
     def turn(self, vector: Vector, traffic: Traffic) -> Turn:
         """One, of which is told how fast it was."""
@@ -129,26 +137,18 @@ class Effort:
         return rounds
 
 
-def candidates(concurrency: int) -> list[Thresholds]:
-    """(1, 1), and all feasible vectors of few requests, or the five best predicted and all next
-    to them; best predicted first."""
-    system = system_of()
+def predicted(system: System, concurrency: int) -> list[Thresholds]:
+    """All feasible vectors, those that should be fastest first."""
     vectors = list(feasible(system, concurrency))
     predictions = simulate.predict(system, concurrency, vectors, events=EVENTS)
     ordered = sorted(predictions, key=lambda each: -each.tokens_per_s)
-    if concurrency <= 4:
-        return [each.thresholds for each in ordered]
-    best = [each.thresholds for each in ordered[:5]]
-    return [
-        each.thresholds
-        for each in ordered
-        if each.thresholds == ONES or any(_next_to(each.thresholds, one) for one in best)
-    ]
+    return [each.thresholds for each in ordered]
 
 
-def _next_to(one: Thresholds, other: Thresholds) -> bool:
-    """Whether they differ by one at most in every place."""
-    return all(abs(a - b) <= 1 for a, b in zip(one, other, strict=True))
+def rivals(concurrency: int, count: int) -> list[Vector]:
+    """The ``count`` vectors other than (1, 1) that should be fastest."""
+    ordered = predicted(system_of(), concurrency)
+    return [each for each in ordered if each != ONES][:count]
 
 
 def compare(turns: Sequence[tuple[Turn, Turn]], skip_s: float, blocks: int) -> tuple[Estimate, int]:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from auto_thresholds import captured, rest
-from contest import AUTO, Turn, candidates, compare
+from auto_thresholds import captured, cells_of, rest
+from contest import AUTO, Effort, Turn, compare, rivals
+from drifting import DRIFT_AT, NEW_P
+from drifting import NAME as DRIFTING
+from intervals import Estimate
+from validation import Verdict
 from watching import Reading
 
 from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.schedulers.base import Request, Step
+from tokenrouter.schedulers.registry import create
 
 NO_STEPS = StepSums(0, 0.0, 0.0, 0, 0, 0.0)
 
@@ -31,11 +37,34 @@ def turn(speed: float, thresholds: Sequence[tuple[int, int]] = ()) -> Turn:
 
 
 def test_the_share_of_a_gain() -> None:
-    assert captured(2, 1.09, 1.1).passed
-    assert not captured(2, 1.07, 1.1).passed
-    assert "N = 2: 70% of the gain: +7.0% of +10.0%" in captured(2, 1.07, 1.1).what
-    assert captured(16, 0.995, 1.0).passed, "there was nothing to gain"
-    assert not captured(16, 0.8, 1.0).passed, "but there was something to lose"
+    def of(auto: float, best: float) -> Verdict:
+        return captured(Estimate(auto, 0.01), Estimate(best, 0.01), (1, 2))
+
+    assert of(1.09, 1.1).passed
+    assert not of(1.07, 1.1).passed
+    assert of(1.07, 1.1).what == (
+        "70% of the gain (wanted: 80%): 1.07 +- 0.01 of (1, 1), (1, 2): 1.1 +- 0.01"
+    )
+    assert of(0.995, 1.0).passed, "there was nothing to gain"
+    assert not of(0.8, 1.0).passed, "but there was something to lose"
+
+
+def test_all_fits_its_time() -> None:
+    every = cells_of(Effort(seconds=12.0, rounds=1, blocks=24, nice=0))
+    assert sum(cell.seconds for cells in every.values() for cell in cells) < 26 * 60
+    settings = [cell.what for cell in every["harm"]]
+    low = {f"N = {n}, p = {p}" for n in (2, 4, 8, 16, 64) for p in (0.05, 0.1)}
+    assert low < set(settings) and len(settings) == len(low) + 1
+
+
+def test_drifting_coins() -> None:
+    algorithm = create(DRIFTING, ["small", "large"], 0.35)
+    shares = []
+    for positions in (range(DRIFT_AT), range(DRIFT_AT, 2 * DRIFT_AT)):
+        requests = [Request(range(1 + position), 1, member=0) for position in positions]
+        sent = [algorithm.route(each, Step((7,), {})).to for each in requests]
+        shares.append(sum(sent) / len(sent))
+    assert shares == pytest.approx([0.35, NEW_P], abs=0.05)
 
 
 def test_turns_are_compared_over_the_same_tokens() -> None:
@@ -60,9 +89,5 @@ def test_rest(changes: Sequence[tuple[int, int]], passed: tuple[bool, bool]) -> 
 
 
 def test_the_competition() -> None:
-    assert candidates(2)[0] == (1, 2)
-    assert sorted(candidates(2)) == [(1, 1), (1, 2), (2, 1)]
-    assert len(candidates(4)) == 10
-    many = candidates(8)
-    assert (1, 1) in many
-    assert len(many) < 25
+    assert rivals(2, 5) == [(1, 2), (2, 1)]
+    assert len(rivals(8, 2)) == 2
