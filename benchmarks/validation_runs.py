@@ -27,6 +27,8 @@ NAMES = ("small", "large")
 P = 0.35
 NOMINAL_MS = (6.0, 27.9)
 PERIOD_S = 0.5
+START_S = 4.0
+"""That a server of timed members takes to start and to end, about."""
 HAND_OVERS = 300
 """Whose mean time is that of one."""
 
@@ -67,6 +69,11 @@ class Run:
         """What each member measured meanwhile."""
         ends = (self.readings[0].measurements, self.readings[-1].measurements)
         return [estimate.window(before, after) for before, after in zip(*ends, strict=True)]
+
+
+def minutes(deployment: Deployment, concurrencies: Sequence[int]) -> float:
+    """That every threshold of the large model takes at these concurrencies, about."""
+    return sum(concurrencies) * (START_S + deployment.warm_up_s + deployment.seconds) / 60
 
 
 def run(deployment: Deployment, concurrency: int, threshold: int, folder: Path) -> Run:

@@ -9,6 +9,7 @@ import pytest
 from intervals import Blocks
 from validation import Cell, best_threshold, record, table, within
 from validation_plot import plot
+from validation_runs import Deployment, minutes
 
 WAVE = numpy.tile([0.9, 1.1], 12)
 """Seconds of blocks, 1 on average."""
@@ -49,6 +50,11 @@ def test_a_loss_inside_the_noise_may_be_forgiven(gap: float, passed: bool) -> No
     cells = [cell(1, 1.0, 108.0, wave=1.0), cell(2, 1.0 + gap, 104.0, wave=-1.0)]
     assert best_threshold(cells, "nominal", 3, noise=True).passed is passed
     assert not best_threshold(cells, "nominal", 3, noise=False).passed
+
+
+def test_how_long_it_takes() -> None:
+    deployment = Deployment([], 0, seconds=110.0, warm_up_s=6.0, hop_ms=0.0, nice=0)
+    assert minutes(deployment, [3, 4]) == pytest.approx(7 * 120 / 60)
 
 
 def test_report(tmp_path: Path) -> None:
