@@ -38,6 +38,11 @@ Concurrency = Annotated[
     typer.Option(help="Requests served at once (else the file's; 1 2 4 8 16).", metavar="N ..."),
 ]
 
+Decisions = Annotated[
+    Path | None,
+    typer.Option(help="Replay what record_decisions wrote there.", metavar="FOLDER"),
+]
+
 
 def plan(
     params: Params,
@@ -47,12 +52,16 @@ def plan(
     sensitivity: Sensitivity = False,
     max_wait_ms: MaxWait = None,
     concurrency: Concurrency = None,
+    decisions: Decisions = None,
 ) -> None:
     """Predict throughput and waits of thresholds, and name the best; nothing is started."""
     from tokenrouter.throughput_model.planning import parameter_file, planning, report
     from tokenrouter.throughput_model.planning import plot as picture
 
-    given = _with_flags(parameter_file.read(params), objective, max_wait_ms, concurrency)
+    file = parameter_file.read(params)
+    if decisions is not None:
+        file = _with_decisions(file, decisions)
+    given = _with_flags(file, objective, max_wait_ms, concurrency)
     if plot is not None:
         picture.check(plot)
     with _progress(shown=not json) as progress:
@@ -98,6 +107,12 @@ def _with_flags(
             raise ConfigError(f"--concurrency: must be from 1 to {MOST_REQUESTS}, got {wrong[0]}")
         changes["concurrency"] = tuple(dict.fromkeys(concurrency))
     return replace(file, **changes)
+
+
+def _with_decisions(file: Parameters, folder: Path) -> Parameters:
+    from tokenrouter.throughput_model.planning.recording import with_decisions
+
+    return with_decisions(file, folder)
 
 
 def _cases(given: Parameters, outlooks: Sequence[Outlook], progress: Progress) -> list[Case]:

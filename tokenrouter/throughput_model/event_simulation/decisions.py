@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.throughput_model.event_simulation.decision_tapes import Commits, Models, Tapes
-from tokenrouter.throughput_model.event_simulation.recorded import load
+from tokenrouter.throughput_model.event_simulation.recorded import load, outline
 from tokenrouter.throughput_model.event_simulation.walks import cumulative, hazard, walk, walk_runs
 from tokenrouter.throughput_model.parameters import System
 
-__all__ = ["Tapes", "bursty", "classes", "draw", "from_runs", "load"]
+__all__ = ["Tapes", "bursty", "classes", "draw", "from_runs", "load", "outline"]
 
 
 def draw(system: System, requests: int, steps: int, seed: int) -> Tapes:

@@ -47,6 +47,20 @@ def load(
     )
 
 
+def outline(folder: Path) -> tuple[list[str], int]:
+    """Names of the members, and how many requests were served at once in ``folder``, on average.
+
+    Raises:
+        ConfigError: as `load` does.
+    """
+    names, rows = _read(folder)
+    parts = _requests(rows, len(names), -inf, inf)
+    begun = numpy.array([steps["time"][0] for steps in parts])
+    ended = numpy.array([steps["time"][-1] for steps in parts])
+    whole = float(ended.max() - begun.min())
+    return names, max(1, round(float((ended - begun).sum()) / whole)) if whole else len(parts)
+
+
 def _read(folder: Path) -> tuple[list[str], Rows]:
     """Names of the members, and all rows of all homes; those of one request are in order.
 

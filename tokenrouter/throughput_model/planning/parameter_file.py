@@ -56,6 +56,7 @@ class Parameters:
         classes: kinds of requests that are routed differently; none: all are alike.
         objective: what the best vector is, as in a deployment's configuration.
         max_wait_ms: longest wait for a threshold; inf: any; None: as the server's default.
+        decisions: folder of recorded decisions to replay, which no file names: see `recording.py`.
     """
 
     system: System
@@ -65,6 +66,7 @@ class Parameters:
     classes: tuple[RequestClass, ...] = ()
     objective: Objective = "throughput"
     max_wait_ms: float | None = None
+    decisions: Path | None = None
 
 
 def read(path: Path) -> Parameters:

@@ -95,6 +95,11 @@ def notes(parameters: Parameters, outlooks: Sequence[Outlook]) -> list[str]:
     if parameters.runs:
         which = ", ".join(parameters.runs)
         found.append(f"runs of {which} are not geometric: all is simulated, request by request")
+    if parameters.decisions:
+        found.append(
+            f"decisions recorded in {parameters.decisions} are replayed, request by request, with "
+            "their routing instead of the file's"
+        )
     if parameters.classes:
         found.append(f"{len(parameters.classes)} classes: all is simulated, request by request")
     hurried = [

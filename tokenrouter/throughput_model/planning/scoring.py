@@ -1,8 +1,9 @@
 """Predictions for one concurrency of a parameter file, by whichever method knows what it says.
 
 Throughput is the chain's, or its simulation (`evaluate.py`), where requests are alike and
-memoryless; the event simulation's (`events.py`) where the file has run lengths or classes, or
-the longest wait is limited. Gaps and waits are always the event simulation's.
+memoryless; the event simulation's (`events.py`) where the file has run lengths or classes,
+recorded decisions are replayed, or the longest wait is limited. Gaps and waits are always the
+event simulation's.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Scorer:
         """Whether the chain describes all that the file says."""
         given = self._parameters
         hurried = given.max_wait_ms is not None and not math.isinf(given.max_wait_ms)
-        return not (given.runs or given.classes or hurried)
+        return not (given.runs or given.classes or given.decisions or hurried)
 
     @property
     def max_wait_ms(self) -> float | None:
@@ -127,6 +128,8 @@ class Scorer:
 
     @property
     def _steps(self) -> int:
+        if self._parameters.decisions:  # none twice: the standard error would not know
+            return min(MORE_STEPS, int(self._tapes.lengths.sum()))
         return STEPS if self.memoryless else MORE_STEPS
 
     @property
@@ -137,6 +140,8 @@ class Scorer:
 
     @cached_property
     def _tapes(self) -> decisions.Tapes:
+        if self._parameters.decisions:
+            return decisions.load(self._parameters.decisions, self.concurrency)
         return self.draw(int(UNEVEN * self._steps / self.concurrency) + 1000)
 
     def draw(self, steps: int) -> decisions.Tapes:

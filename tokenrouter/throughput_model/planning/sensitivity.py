@@ -60,7 +60,9 @@ def cases(parameters: Parameters, outlook: Outlook, seed: int = 0) -> Iterator[C
 
 def notes(parameters: Parameters) -> list[str]:
     """Why bursts and two kinds of requests are not among the `cases`, if they are not."""
-    if parameters.runs or parameters.classes:
+    if parameters.decisions:
+        why = "recorded decisions say themselves where requests go"
+    elif parameters.runs or parameters.classes:
         given = "runs" if parameters.runs else "classes"
         why = f"{given} in the file say themselves how hand-overs are spaced"
     elif not widest(parameters.system, SPREAD):
@@ -94,7 +96,7 @@ def _changes(parameters: Parameters) -> Iterator[tuple[str, Parameters]]:
         for sign in (-CHANGE, CHANGE):
             slower = with_latency(system, index, 1.0 + sign)
             yield f"latency of {name} {sign:+.0%}", replace(parameters, system=slower)
-    for m, k in hops(system):
+    for m, k in () if parameters.decisions else hops(system):
         for sign in (-CHANGE, CHANGE) if names[m] not in parameters.runs else ():
             kinds = tuple(
                 replace(kind, system=with_hop(kind.system, m, k, 1.0 + sign))
