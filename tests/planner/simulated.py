@@ -85,7 +85,8 @@ class Member:
 class World:
     """``requests`` that never end, between a small and a large model, and their planner.
 
-    ``p``: chance that a small step leads to the large model; ``fixed_runs``: every so many do.
+    ``p``: chance that a small step leads to the large model; ``fixed_runs``: every so many do;
+    ``bursts``: of each request, (one chance, the other, mean steps from one to the other).
     ``loses``: messages to members that do not arrive. ``seen``: (time, row in force) after each
     change of it.
     """
@@ -96,6 +97,7 @@ class World:
     wanted: Sequence[int | str] = ("auto", "auto")
     itl_p99_ms: float | None = None
     fixed_runs: int | None = None
+    bursts: tuple[float, float, float] | None = None
     solver: Callable[[Problem], Solution | None] = solve
     loses: Callable[[int, Message], bool] = lambda member, message: False
     now: float = 0.0
@@ -118,6 +120,7 @@ class World:
         self.members = [self._start_member(m) for m in (0, 1)]
         self._completions: list[tuple[float, int]] = []
         self._runs = [0] * self.requests
+        self._often = [bool(self._rng.random() < 0.5) for _ in self._runs]
         self._solution: tuple[float, Solution | None] | None = None
         self.restart_planner()
         self.members[0].queue = list(range(self.requests))
@@ -143,6 +146,7 @@ class World:
             member.queue = [each for each in member.queue if each < count]
             member.running = [each for each in member.running if each < count]
         self._runs += [0] * (count - len(self._runs))
+        self._often += [False] * (count - len(self._often))
         self.members[0].queue += range(self.requests, count)
         self.requests = count
 
@@ -209,13 +213,19 @@ class World:
         if index == 1:
             to = 0
         elif self.fixed_runs is None:
-            to = int(self._rng.random() < self.p)
+            to = int(self._rng.random() < self._chance(request))
         else:
             to = int(self._runs[request] >= self.fixed_runs)
         self.members[index].decided(to, self._runs[request])
         if to != index:
             self._runs[request] = 0
         self.members[to].queue.append(request)
+
+    def _chance(self, request: int) -> float:
+        if self.bursts is None:
+            return self.p
+        self._often[request] ^= bool(self._rng.random() * self.bursts[2] < 1)
+        return self.bursts[self._often[request]]
 
     def _launch(self) -> None:
         for index, member in enumerate(self.members):

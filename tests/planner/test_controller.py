@@ -214,7 +214,34 @@ def test_where_something_always_changes_thresholds_do_not_follow() -> None:
         world.run(6)
     changes = [t for t, row in world.seen if row != ONES]
     assert len(changes) <= 8
-    assert most_in_a_minute([t for t in changes if t > 30]) <= 3
+    assert most_in_a_minute(changes) <= 2
+
+
+def test_ten_minutes_of_bursts_are_stationary() -> None:
+    """Each request sends a tenth of its steps to the large model for a while, then most."""
+    world = World(4, bursts=(0.1, 0.6, 1000.0))
+    world.run(600)
+    times = [t for t, _ in world.seen]
+    assert 1 <= len(times) <= 6
+    assert most_in_a_minute(times) <= 2
+
+
+def test_a_shift_that_persists_is_followed_however_many_changes_there_were() -> None:
+    tables = ([(1, 1), (1, 2)], [(1, 1), (2, 1)])
+    count = 0
+
+    def fickle(problem: Problem) -> Solution:
+        nonlocal count
+        count += 1
+        return Solution(problem.live, tables[count % 2], 1.1, 1.1, "a whim", "why not")
+
+    world = World(4, solver=fickle)
+    world.run(30)
+    before = world.planned[-1].changes
+    assert before == 2
+    world.step_ms = (18.0, 83.7)
+    world.run(15)
+    assert before < world.planned[-1].changes <= before + 2
 
 
 def test_a_limit_on_gaps_costs_throughput() -> None:

@@ -3,14 +3,16 @@
 Pure: told of messages, of solutions and of the time (seconds); says what to send and what to
 solve (`solving.py`). `publishing.py` brings tables to members, `history.py` keeps what they
 measured. Damping: a first solution needs some seconds of traffic, later ones ever more,
-unless something has changed; a table is changed for a gain only, at most twice in any minute in
-which nothing else did, and after each change the next has to wait longer.
+unless something has changed; a table is changed for a gain only, at most twice in any minute
+without a shift that persists, and after each change the next has to wait longer.
+
+Members number what is new and are asked again only after they have answered: a question cannot
+get lost alone, as a link that loses a frame ends its reader, which is news (`Down`).
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
@@ -50,7 +52,9 @@ UNREST = 1.5
 """What counts as a change grows by this with each of the last two minutes: where something
 always changes, thresholds do not follow."""
 MOST_CHANGES = 2
-"""In a minute in which nothing else changed."""
+"""In any minute; but after a shift that persists they count anew."""
+PERSISTS_S = 5.0
+"""A shift persists if it is so old, and the only one of the last minute."""
 HOLD_S = 3.0
 """From a change to the next; twice as long for each other one of the last two minutes."""
 
@@ -186,7 +190,10 @@ class Controller:
     def _may_change(self, now: float) -> bool:
         if not self._changes:
             return True
-        since = max(now - STEADY_S, self._shifts[-1] if self._shifts else -math.inf)
+        since = now - STEADY_S
+        shifts = [t for t in self._shifts if t >= since]
+        if len(shifts) == 1 and now - shifts[0] >= PERSISTS_S:
+            since = shifts[0]
         steady = [t for t in self._changes if t >= since]
         lately = sum(now - t < 2 * STEADY_S for t in self._changes)
         hold = HOLD_S * 2 ** max(lately - 1, 0)

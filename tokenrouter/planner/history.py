@@ -1,7 +1,7 @@
 """What members measured, look by look: stretches of it, and whether something has changed.
 
 Members count since they started; what happened between two looks is a difference. All windows
-begin after the last change that was noticed.
+begin after the last change that was noticed; how much routing varies anyway is known from before.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tokenrouter.ipc.messages import Measurements
+from tokenrouter.planner.dispersion import overdispersion
 from tokenrouter.throughput_model import estimate
 
 LONGEST_S = 60.0
@@ -23,24 +25,38 @@ LEAST_STEPS = 20
 """Fewer steps, before or since, tell of no change."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Share of steps that lead to ``to``, before and now; ``error`` of the difference, if
+    steps are routed independently of each other.
+    """
+
+    to: int
+    was: float
+    now: float
+    error: float
+
+
 class History:
     """Of ``members`` members. Times are the planner's clock, in seconds."""
 
     def __init__(self, members: int) -> None:
         self._looks: list[deque[tuple[float, Measurements]]] = [deque() for _ in range(members)]
+        self._past: list[deque[tuple[float, Measurements]]] = [deque() for _ in range(members)]
 
     def add(self, member: int, measured: Measurements, now: float) -> None:
         """A member's counts at ``now``. One that was started again counts from 0."""
-        looks = self._looks[member]
-        if looks and measured.at < looks[-1][1].at:
-            looks.clear()
-        looks.append((now, measured))
-        while now - looks[0][0] > LONGEST_S:
-            looks.popleft()
+        for looks in (self._looks[member], self._past[member]):
+            if looks and measured.at < looks[-1][1].at:
+                looks.clear()
+            looks.append((now, measured))
+            while now - looks[0][0] > LONGEST_S:
+                looks.popleft()
 
     def forget(self, member: int) -> None:
         """The member died."""
         self._looks[member].clear()
+        self._past[member].clear()
 
     def begin(self, since: float) -> None:
         """What was before ``since`` counts no more."""
@@ -71,9 +87,15 @@ class History:
         for member, (old, new) in enumerate(zip(before, since, strict=True)):
             if slower := _latency_change(old, new, least):
                 return f"steps of model {member} take {slower:.2f} times as long"
-            if moved := _routing_change(old, new, least):
-                return f"model {member} sends {moved[1]:.3f} of its steps to {moved[0]}"
+            moved = _routing_change(old, new, least)
+            if moved and self._unusual(member, recent, moved):
+                return f"model {member} sends {moved.now:.3f} of its steps to {moved.to}"
         return None
+
+    def _unusual(self, member: int, recent: float, moved: _Moved) -> bool:
+        """Whether this is more than what happens from ``recent`` s to the next anyway."""
+        spread = overdispersion(self._past[member], moved.to, recent)
+        return abs(moved.now - moved.was) > ERRORS * math.sqrt(spread) * moved.error
 
 
 def _window(
@@ -114,8 +136,8 @@ def _latency_change(old: Measurements, new: Measurements, least: float) -> float
     return actual / expected if clear and abs(difference) > least * expected else None
 
 
-def _routing_change(old: Measurements, new: Measurements, least: float) -> tuple[int, float] | None:
-    """(where, share of steps that lead there now), if that is clear and matters."""
+def _routing_change(old: Measurements, new: Measurements, least: float) -> _Moved | None:
+    """Where other shares of steps lead now, if that matters and chance alone does not do it."""
     total_old = sum(count for count, _ in old.hops.values())
     total_new = sum(count for count, _ in new.hops.values())
     if min(total_old, total_new) < LEAST_STEPS:
@@ -126,5 +148,5 @@ def _routing_change(old: Measurements, new: Measurements, least: float) -> tuple
         both = (was * total_old + now * total_new) / (total_old + total_new)
         error = math.sqrt(both * (1.0 - both) * (1.0 / total_old + 1.0 / total_new))
         if abs(now - was) > max(ERRORS * error, least * max(was, now)):
-            return to, now
+            return _Moved(to, was, now, error)
     return None
