@@ -1,8 +1,7 @@
-import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model import evaluate
+from tokenrouter.throughput_model import evaluate, systems
 from tokenrouter.throughput_model.chain import exact
 from tokenrouter.throughput_model.count_simulation import simulate
 from tokenrouter.throughput_model.parameters import Latency, Model, System
@@ -10,7 +9,7 @@ from tokenrouter.throughput_model.parameters import Latency, Model, System
 
 def r2r() -> System:
     models = (Model("small", Latency(base=6.0)), Model("large", Latency(base=27.9)))
-    return System(models, numpy.array([[0.65, 0.35], [1, 0]]), numpy.array([[1, 0], [1, 1]]))
+    return systems.r2r(models, 0.35)
 
 
 def test_a_small_chain_is_solved():

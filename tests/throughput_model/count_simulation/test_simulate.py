@@ -4,6 +4,7 @@ import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
+from tokenrouter.throughput_model import systems
 from tokenrouter.throughput_model.chain import exact
 from tokenrouter.throughput_model.count_simulation import simulate
 from tokenrouter.throughput_model.parameters import Latency, Model, System
@@ -15,7 +16,7 @@ def r2r(p: float = 0.35, large: Latency | None = None, max_batch: int | None = N
         Model("small", Latency(base=6.0)),
         Model("large", large or Latency(base=27.9), max_batch),
     )
-    return System(models, numpy.array([[1 - p, p], [1, 0]]), numpy.array([[1, 0], [1, 1]]))
+    return systems.r2r(models, p)
 
 
 # reference: an exact chain, confirmed by a simulation of single requests

@@ -8,6 +8,7 @@ import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
+from tokenrouter.throughput_model import systems
 from tokenrouter.throughput_model.event_simulation import decisions
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 
@@ -16,9 +17,7 @@ STEPS = 40_000
 
 def r2r(p: float) -> System:
     models = (Model("small", Latency(6.0)), Model("large", Latency(27.9)))
-    return System(
-        models, numpy.array([[1 - p, p], [1.0, 0.0]]), numpy.array([[1.0, 0.0], [1.0, 1.0]])
-    )
+    return systems.r2r(models, p)
 
 
 def places(tapes: decisions.Tapes, request: int) -> numpy.typing.NDArray[numpy.int64]:

@@ -9,6 +9,7 @@ import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
+from tokenrouter.throughput_model import systems
 from tokenrouter.throughput_model.chain import exact
 from tokenrouter.throughput_model.event_simulation import decisions, events
 from tokenrouter.throughput_model.parameters import Latency, Model, System
@@ -36,7 +37,7 @@ def system(
 
 def r2r(*latencies: float | Latency, p: float = P) -> System:
     base = system(*latencies, routing=[[1 - p, p], [1.0, 0.0]])
-    return System(base.models, base.routing, numpy.array([[1.0, 0.0], [1.0, 1.0]]), tick_ms=0.1)
+    return systems.r2r(base.models, p, tick_ms=0.1)
 
 
 def tapes(*requests: tuple[Sequence[int], Sequence[float]]) -> decisions.Tapes:

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from tokenrouter.errors import ConfigError
+from tokenrouter.throughput_model import systems
 from tokenrouter.throughput_model.chain import exact
 from tokenrouter.throughput_model.count_simulation import simulate
 from tokenrouter.throughput_model.parameters import Latency, Model, System
@@ -18,7 +19,7 @@ def r2r(p: float = 0.35, large: Latency | None = None, max_batch: int | None = N
         Model("small", Latency(base=6.0, per_request=0.1)),
         Model("large", large or Latency(base=27.9, per_request=0.3), max_batch),
     )
-    return System(models, numpy.array([[1 - p, p], [1, 0]]), numpy.array([[1, 0], [1, 1]]))
+    return systems.r2r(models, p)
 
 
 @some.composite

@@ -120,7 +120,10 @@ def _deal(parts: list[Rows], count: int) -> list[list[Rows]]:
         ConfigError: there are fewer requests than tapes.
     """
     if not 1 <= count <= len(parts):
-        raise ConfigError(f"recording: {len(parts)} requests cannot fill {count} tapes; take fewer")
+        raise ConfigError(
+            f"recording: {len(parts)} requests cannot fill {count} tapes, one for each at once; "
+            "take fewer, or record more"
+        )
     tapes: list[list[Rows]] = [[] for _ in range(count)]
     lengths = [0] * count
     for steps in parts:
