@@ -38,7 +38,7 @@ def row(thresholds: tuple[int, int], tokens_per_s: float, stderr: float = 0.0) -
 
 def advice(window: Window, *rows: Row, predicted: float | None = ONES) -> Advice:
     rows = rows or (row((1, 3), 208.04),)
-    return Advice(window, predicted, Outlook(4, rows, rows[0], True, 10, 230.0, ONES, 180.0))
+    return Advice(window, predicted, Outlook(4, rows, rows[0], True, 10, 230.0, None, ONES, 180.0))
 
 
 def window(thresholds: tuple[int, ...] | None) -> Window:
