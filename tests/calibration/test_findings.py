@@ -14,7 +14,7 @@ from tokenrouter.calibration.findings import find, shares
 from tokenrouter.calibration.windows import Reading, Window, between
 from tokenrouter.errors import MeasurementError
 from tokenrouter.ipc.messages import Measurements, StepSums
-from tokenrouter.throughput_model.planning import parameter_file
+from tokenrouter.throughput_model.planning import parameter_writing
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -73,7 +73,7 @@ def test_runs_of_one_length_are_kept_for_the_plan() -> None:
     found = find(FACTS, measured(before, (always_five, after[1])))
     assert not found.models[0].geometric and found.models[0].mean_run == 5.0
     assert found.parameters.runs == {"small": {5: 1.0}}
-    written = parameter_file.write(found.parameters)
+    written = parameter_writing.write(found.parameters)
     assert "runs: {5: 1.0}" in written and "{1: 6.0," in written
 
 

@@ -17,7 +17,7 @@ from tokenrouter.calibration.prompts import Prompt
 from tokenrouter.calibration.result import Advice, Result, Shares
 from tokenrouter.calibration.windows import Window
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model.planning import parameter_file, planning
+from tokenrouter.throughput_model.planning import parameter_writing, planning
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,6 @@ def _advice(findings: Findings, windows: Sequence[Window], bars: Progress) -> li
 def _write(path: Path, findings: Findings, name: str) -> None:
     comment = f"Measured by `tokenrouter calibrate` on the deployment {name}."
     try:
-        path.write_text(parameter_file.write(findings.parameters, comment), encoding="utf-8")
+        path.write_text(parameter_writing.write(findings.parameters, comment), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--out: {path} cannot be written: {error}") from error

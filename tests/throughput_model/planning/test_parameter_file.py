@@ -11,7 +11,8 @@ import yaml
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.throughput_model.parameters import Latency, Model
-from tokenrouter.throughput_model.planning.parameter_file import Parameters, parse, read, write
+from tokenrouter.throughput_model.planning.parameter_file import Parameters, parse, read
+from tokenrouter.throughput_model.planning.parameter_writing import write
 
 EXAMPLE = """
 models:

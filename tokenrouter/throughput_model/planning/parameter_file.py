@@ -7,19 +7,17 @@
     committed: [[1, 0], [1, 1]]
     concurrency: [2, 3, 4]
 
-`calibrate` writes it from a running deployment; `plan` reads it.
+`calibrate` writes it from a running deployment (`parameter_writing.py`); `plan` reads it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy
-import yaml
 
 from tokenrouter.configuration.sources import read_file
 from tokenrouter.configuration.validation import collecting, validate, with_origins
@@ -33,7 +31,6 @@ from tokenrouter.throughput_model.planning.file_entries import (
     Matrix,
     ModelEntry,
 )
-from tokenrouter.throughput_model.planning.latency_file import latency_value
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -92,14 +89,8 @@ def parse(content: Mapping[Any, Any]) -> Parameters:
     problems: list[str] = []
     file = validate(File, content, "", problems)
     entries = _entries(ModelEntry, "models", content.get("models"), problems)
-    names = [entry.name for entry in entries]
-    problems += [
-        f"models.{name}: this name is given twice; choose another"
-        for name in sorted({name for name in names if names.count(name) > 1})
-    ]
-    if len(entries) == 1 and entries[0].runs:
-        problems.append(f"models.{names[0]}.runs: there is no other model to go to; leave it out")
     kinds = _entries(ClassEntry, "classes", content.get("classes"), problems)
+    problems += _problems_of(entries)
     total = sum(kind.share for kind in kinds)
     if kinds and not problems and abs(total - 1.0) > SUM_TOLERANCE:
         problems.append(f"classes: the shares add up to {total:.6g}; they must be 1")
@@ -132,32 +123,16 @@ def parse(content: Mapping[Any, Any]) -> Parameters:
     )
 
 
-def write(parameters: Parameters, comment: str = "") -> str:
-    """The YAML that `parse` reads ``parameters`` from, below ``comment``."""
-    system = parameters.system
-    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
-    lines += ["models:", *(f"  - {_flow(_entry(parameters, each))}" for each in system.models)]
-    lines.append(f"routing: {_flow(system.routing.tolist())}")
-    lines.append(f"committed: {_flow(_plain(system.committed.tolist()))}")
-    lines.append(f"concurrency: {_flow(list(parameters.concurrency))}")
-    if system.tick_ms is not None:
-        lines.append(f"tick_ms: {_flow(system.tick_ms)}")
-    if parameters.thresholds:
-        lines.append(f"thresholds: {_flow([list(each) for each in parameters.thresholds])}")
-    if parameters.classes:
-        lines.append("classes:")
-    for kind in parameters.classes:
-        own = {
-            "share": kind.share,
-            "routing": kind.system.routing.tolist(),
-            "committed": _plain(kind.system.committed.tolist()),
-        }
-        lines.append(f"  - {_flow(own)}")
-    if parameters.objective != "throughput":
-        lines.append(f"objective: {_flow(dict(parameters.objective))}")
-    if parameters.max_wait_ms is not None:
-        lines.append(f"max_wait_ms: {_flow(parameters.max_wait_ms)}")
-    return "\n".join(lines) + "\n"
+def _problems_of(entries: list[ModelEntry]) -> list[str]:
+    """What is wrong with the models together, each of which is right."""
+    names = [entry.name for entry in entries]
+    problems = [
+        f"models.{name}: this name is given twice; choose another"
+        for name in sorted({name for name in names if names.count(name) > 1})
+    ]
+    if len(entries) == 1 and entries[0].runs:
+        problems.append(f"models.{names[0]}.runs: there is no other model to go to; leave it out")
+    return problems
 
 
 def _entries(kind: type[Any], where: str, given: Any, problems: list[str]) -> list[Any]:
@@ -184,23 +159,3 @@ def _system(
             raise ConfigError(f"{name}: must have a row and a column for each of {count} models")
     routed, kept = (numpy.array(matrix) for matrix in matrices.values())
     return System(models, routed, kept, file.tick_ms)
-
-
-def _entry(parameters: Parameters, model: Model) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": model.name, "latency_ms": latency_value(model.latency)}
-    if model.max_batch is not None:
-        entry["max_batch"] = model.max_batch
-    if runs := parameters.runs.get(model.name):
-        entry["runs"] = dict(runs)
-    return entry
-
-
-def _plain(matrix: Matrix) -> list[list[int | float]]:
-    """Whole numbers without a decimal point."""
-    return [[int(each) if float(each).is_integer() else each for each in row] for row in matrix]
-
-
-def _flow(value: Any) -> str:
-    """``value`` on one line of YAML."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
-    return text.removesuffix("\n").removesuffix("\n...")
