@@ -21,13 +21,11 @@ import msgspec
 
 from tokenrouter.ipc.messages import (
     FRONT_END,
-    PLANNER,
     Abort,
     Buckets,
     MemberState,
     Message,
     Output,
-    Plan,
     Route,
     Sampling,
     Submit,
@@ -154,15 +152,12 @@ class Deployment:
         self.wires: dict[tuple[int, int], deque[list[Message]]] = {
             link: deque() for link in itertools.permutations(members, 2)
         }
-        self.wires |= {(PLANNER, m): deque() for m in members}
         self.awake: dict[int, None] = dict.fromkeys(members)
         self.running: dict[int, list[Work]] = {}
         self.batches: list[list[int]] = [[] for _ in members]
         """Sizes of the steps of each member, in order."""
         self.answers: dict[str, Answer] = {}
-        peers = [link for link in self.wires if link[0] != PLANNER]
-        self._speed = {actor: self.rng.choice(SPEEDS) for actor in (*members, *peers)}
-        self._speed |= {(PLANNER, m): 1 for m in members}
+        self._speed = {actor: self.rng.choice(SPEEDS) for actor in (*members, *self.wires)}
         self._schedule: list[tuple[float, int, Callable[[], None]]] = []
         ready = tuple(
             MemberReady(m, pools[m], max_visits, 100_000, 200, self.eos_ids[m], "") for m in members
@@ -201,11 +196,6 @@ class Deployment:
     def abort(self, uid: int, home: int) -> None:
         """The client gives up, now."""
         self._arrive(home, FRONT_END, Abort(uid))
-
-    def plan(self, plan: Plan) -> None:
-        """The planner posts a plan to every member, now; each hears of it in its time."""
-        for member in range(len(self.members)):
-            self.wires[PLANNER, member].append([plan])
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         """Do something once ``time`` turns have passed, or sooner if nothing else happens."""

@@ -35,7 +35,7 @@ class MortalLinks(MemoryLinks):
     def poll(self, timeout: float | None) -> Iterable[Any]:
         for sender, message in super().poll(timeout):
             if isinstance(message, Down):
-                self.known.pop(message.process)
+                self.known.pop(message.process, None)
                 self.posted.pop(message.process, None)
             elif isinstance(message, Up):
                 self.known[message.process] = message.generation
