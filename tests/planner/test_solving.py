@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from tokenrouter.ipc.messages import Measurements, StepSums
 from tokenrouter.planner.problem import Problem, Rules, Solution
@@ -126,6 +127,13 @@ def test_a_limit_on_gaps(limit: float, best: tuple[int, int]) -> None:
 def test_a_table_that_misses_the_limit_is_left_at_any_price() -> None:
     found = solved(pair(0.35), 4, [(1, 1)] * 3 + [(1, 4)], rules(itl_p99_ms=65.0))
     assert found.change == math.inf
+
+
+def test_time_for_prompts_is_told() -> None:
+    small, large = pair(0.35)
+    large = replace(large, prefill=StepSums(10, 1.0, 0.1, 5000, 2_500_000, 500.0))
+    found = solved([small, large], 4)
+    assert found.reason.endswith("large 34.9 ms for 3; prompts take 20 % of large")
 
 
 def test_runs_of_one_length_are_replayed_as_recorded() -> None:

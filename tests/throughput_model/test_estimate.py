@@ -116,9 +116,15 @@ def test_steps_that_all_feed_as_much_say_nothing_and_the_profile_speaks() -> Non
 
 
 def test_time_for_prompts_can_count_as_time_of_steps() -> None:
-    busy = measured({1: alike(100, 6.0)}, prefill=alike(3, 40.0, 500))
+    busy = measured({1: alike(100, 6.0)}, prefill=alike(35, 40.0, 500))
     assert estimate.latency("m", busy, 1).at(1, 1) == pytest.approx(6.0)
-    assert estimate.latency("m", busy, 1, prefill=True).at(1, 1) == pytest.approx(7.2)
+    assert estimate.prefill_share(busy) == pytest.approx(0.2), "1.4 s of 7 s"
+    assert estimate.latency("m", busy, 1, prefill=True).at(1, 1) == pytest.approx(7.5)
+
+
+def test_few_steps_beside_many_prompts_are_not_taken_for_very_long() -> None:
+    busy = measured({1: alike(3, 300.0)}, prefill=alike(130, 50.0, 500))
+    assert estimate.latency("m", busy, 1, prefill=True).at(1, 1) == pytest.approx(600.0)
 
 
 def test_models_that_nobody_visits_are_left_out() -> None:

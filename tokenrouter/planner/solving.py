@@ -23,6 +23,8 @@ from tokenrouter.throughput_model.search.space import clamped
 
 ROWS = 16
 """A table has so many rows at least, and twice as many as there are live requests."""
+TOLD_PREFILL = 0.05
+"""Share of its time on prompts from which on a member's is told."""
 
 
 def solve(problem: Problem) -> Solution:
@@ -65,7 +67,8 @@ def _modelled(problem: Problem, system: System, models: Sequence[int]) -> Soluti
         table, change, gain = rules.base, change / gain, 1.0
     error = 100 * new.stderr / new.tokens_per_s
     method = f"model, simulated to {error:.2f} %"
-    return Solution(live, table, gain, change, method, _measured(system, live, new.mean_batch))
+    reason = _measured(system, live, new.mean_batch) + _prompts(problem, models)
+    return Solution(live, table, gain, change, method, reason)
 
 
 def _replayed(
@@ -99,7 +102,7 @@ def _replayed(
         _ratio(points[best], points[space.low]),
         _ratio(points[best], points[now]),
         method,
-        _measured(system, live, batches),
+        _measured(system, live, batches) + _prompts(problem, models),
     )
 
 
@@ -158,3 +161,14 @@ def _measured(system: System, live: int, batches: Sequence[float]) -> str:
         )
     ]
     return "; ".join(filter(None, [", ".join(moves), "steps: " + ", ".join(steps)]))
+
+
+def _prompts(problem: Problem, models: Sequence[int]) -> str:
+    """What prompts cost, where that matters: the steps' times include it."""
+    shares = {m: estimate.prefill_share(problem.windows[m]) for m in models}
+    told = [
+        f"{100 * share:.0f} % of {problem.rules.names[m]}"
+        for m, share in shares.items()
+        if share >= TOLD_PREFILL
+    ]
+    return f"; prompts take {' and '.join(told)}" if told else ""

@@ -17,7 +17,17 @@ from tokenrouter.ipc.messages import Measurements, StepSums
 from tokenrouter.throughput_model.parameters import Floats, Latency, Model, System
 from tokenrouter.throughput_model.windows import NO_STEPS, total, window
 
-__all__ = ["NO_STEPS", "geometric", "latency", "per_token", "reached", "system", "total", "window"]
+__all__ = [
+    "NO_STEPS",
+    "geometric",
+    "latency",
+    "per_token",
+    "prefill_share",
+    "reached",
+    "system",
+    "total",
+    "window",
+]
 
 PRIOR_STEPS = 10
 """Steps of a size that count as much as what other sizes say of it."""
@@ -29,6 +39,9 @@ SLOPE_ERRORS = 3.0
 """Standard errors from zero at which a time per token is believed."""
 LEAST_MS = 1e-3
 """No step is estimated to take less: a fit may leave nothing for one without tokens."""
+MOST_PREFILL = 0.5
+"""Share of a member's time that counts as lost to prompts: visits that are ready join their
+steps, so that more of them do not make other steps ever longer."""
 LEAST_RUNS = 200
 """Fewer runs do not tell whether their lengths are geometric."""
 FAR_FROM_GEOMETRIC = 0.15
@@ -59,7 +72,8 @@ def system(
     Args:
         limits: most requests in a step of each member (None: any number).
         models: only these, as if no request went to any other; None: all.
-        prefill: count the time that a member spends on prompts as time of its steps.
+        prefill: count the time that a member spends on prompts (`prefill_share`) as lost to
+            its other steps, which take that much longer.
 
     Raises:
         ConfigError: requests were not seen to go to a model and to come back from it, or no
@@ -113,8 +127,7 @@ def latency(
     if seen:
         expected = sum(counts[size] * shape.at(size) for size in seen)
         level = sum(counts[size] * own[size] for size in seen) / expected
-    busy = sum(sums.seconds for sums in seen.values())
-    stretch = 1.0 + measured.prefill.seconds / busy if prefill and busy else 1.0
+    stretch = 1.0 / (1.0 - prefill_share(measured)) if prefill else 1.0
     knots = {*seen, largest, *(1 << k for k in range(largest.bit_length()))}
     table = {}
     for size in sorted(knots):
@@ -122,6 +135,11 @@ def latency(
         told = count * own.get(size, 0.0) + PRIOR_STEPS * level * shape.at(size)
         table[size] = stretch * told / (count + PRIOR_STEPS)
     return Latency(table=table, per_token=stretch * slope)
+
+
+def prefill_share(measured: Measurements) -> float:
+    """Share of its time that a member spends on steps with prompts; at most `MOST_PREFILL`."""
+    return min(measured.prefill.seconds / measured.at, MOST_PREFILL) if measured.at > 0 else 0.0
 
 
 def per_token(steps: Iterable[StepSums]) -> float | None:
