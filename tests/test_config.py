@@ -223,6 +223,11 @@ def test_a_wrong_model_entry_is_named(folder: Path, entry: Any, message: str) ->
             "models: none configured; give --config FILE, --model NAME=PATH or --demo",
         ),
         ({"models": [TIMED, TIMED]}, "models: two are named 'fast'; names must differ"),
+        (
+            {"models": [{**TIMED, "threshold": 4097, "max_batch": 5000}, {**TIMED, "name": "two"}]},
+            "models: thresholds of 4097 in all are too high beside automatic ones; lower them to "
+            "4096 in all",
+        ),
         ({"models": {"fast": {}}}, "models: input should be a valid tuple"),
         (
             {"router_treshold": 0.1},

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
-from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.ipc.messages import LONGEST_TABLE, Measurements, StepSums
 from tokenrouter.planner.problem import Problem, Rules, Solution
 from tokenrouter.planner.publishing import row
 from tokenrouter.planner.replay import staggered
@@ -99,6 +99,14 @@ def test_thresholds_of_the_user_stay_and_others_fit_around_them() -> None:
     assert row(found.table, 8)[0] == 4
     assert [row(found.table, live)[0] for live in (1, 2, 3, 4, 5)] == [1, 2, 3, 4, 4]
     assert row(found.table, 8)[1] > 1
+
+
+def test_the_highest_thresholds_make_a_legal_table() -> None:
+    """Of the user, as the configuration allows; and planned ones for very many requests."""
+    table = fitted([(1, 1)], rules(fixed={0: LONGEST_TABLE}))
+    assert fault_of(table, 2) is None and table[-1] == (LONGEST_TABLE, 1)
+    table = fitted(fixed_table((1, 5000)), rules())
+    assert fault_of(table, 2) is None and row(table, 5000) == (1, LONGEST_TABLE)
 
 
 def test_any_table_is_fitted() -> None:

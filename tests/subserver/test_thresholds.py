@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenrouter.ipc.messages import Plan
+from tokenrouter.ipc.messages import LONGEST_TABLE, Plan
 from tokenrouter.subserver.batching import clamp
-from tokenrouter.subserver.thresholds import LONGEST_TABLE, Thresholds, fault_of, fixed_table
+from tokenrouter.subserver.thresholds import Thresholds, fault_of, fixed_table
 
 wanted = st.lists(st.integers(1, 30), min_size=1, max_size=5)
 quick = settings(derandomize=True, deadline=None)

@@ -71,7 +71,7 @@ class Findings:
 def find(facts: Facts, windows: Sequence[Window]) -> Findings:
     """What was measured in all windows together.
 
-    The time that prompts took is spread over the steps of the model: it is busy with them, too.
+    The time that prompts took is lost to the other steps of the model, which take longer by it.
 
     Raises:
         MeasurementError: no model of the deployment follows from it.

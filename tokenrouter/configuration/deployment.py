@@ -14,6 +14,7 @@ from tokenrouter.configuration.sglang_args import Wrong
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.configuration.validation import SECRETS
 from tokenrouter.configuration.values import Key, LegalPath, Name, Objective, parse_objective
+from tokenrouter.ipc.messages import LONGEST_TABLE
 
 FRONT_END_NAME = "front-end"
 DETOKENIZER_NAME = "detokenizer"
@@ -97,6 +98,13 @@ class Config(BaseModel):
             for name in (FRONT_END_NAME, DETOKENIZER_NAME, PLANNER_NAME)
             if name in counts
         ]
+        given = [each.threshold for each in models if each.threshold != "auto"]
+        # What is planned extends these: a row for each number of requests that they clamp at.
+        if len(given) < len(models) and sum(given) - len(given) >= LONGEST_TABLE:
+            problems.append(
+                f"thresholds of {sum(given)} in all are too high beside automatic ones; lower "
+                f"them to {LONGEST_TABLE - 1 + len(given)} in all, or set a number for every model"
+            )
         if problems:
             raise Wrong(*problems)
         return models

@@ -121,6 +121,10 @@ class Inspect(msgspec.Struct, frozen=True, array_like=True, tag="inspect"):
     ticket: int
 
 
+LONGEST_TABLE = 4096
+"""Rows of the longest plan: a member checks it between two steps."""
+
+
 class Plan(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
     """Thresholds from now on: ``table[A - 1]`` has one a member, for A live requests.
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tokenrouter.ipc.messages import LONGEST_TABLE
 from tokenrouter.planner.problem import Problem, Rules, Solution
 from tokenrouter.planner.publishing import Table, row
 from tokenrouter.planner.replay import Replay
 from tokenrouter.subserver.batching import clamp
-from tokenrouter.subserver.thresholds import LONGEST_TABLE, fixed_table
+from tokenrouter.subserver.thresholds import fixed_table
 from tokenrouter.throughput_model import estimate
 from tokenrouter.throughput_model.count_simulation import simulate
 from tokenrouter.throughput_model.parameters import LEAST_GAIN, System, Thresholds
@@ -113,7 +114,8 @@ def fitted(table: Table, rules: Rules) -> list[Thresholds]:
     until the row cannot deadlock, and are no higher than for more requests.
     """
     rows: list[Thresholds] = []
-    for live in range(1, max(len(table), len(rules.base)) + 1):
+    length = min(max(len(table), len(rules.base)), LONGEST_TABLE)
+    for live in range(1, length + 1):
         wanted, base = row(table, live), row(rules.base, live)
         spare = live - sum(base) + len(base)
         free = [1 if m in rules.fixed else each for m, each in enumerate(wanted)]

@@ -13,11 +13,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from operator import gt
 
-from tokenrouter.ipc.messages import Plan
+from tokenrouter.ipc.messages import LONGEST_TABLE, Plan
 from tokenrouter.subserver.batching import clamp
-
-LONGEST_TABLE = 4096
-"""Rows of the longest plan: a member checks it between two steps."""
 
 logger = logging.getLogger(__name__)
 
