@@ -59,7 +59,6 @@ def test_code_of_a_read_only_package_is_kept_in_the_home(folder):
 def test_a_process_that_can_write_nowhere_compiles_for_itself(folder):
     (folder / "__pycache__").touch()
     assert run(folder, "file") == ("None", 0)
-    assert run(folder, "file") == ("None", 0)
 
 
 @pytest.mark.parametrize(("suffix", "left"), [(".nbi", 20), (".nbc", 0)])

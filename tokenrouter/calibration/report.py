@@ -185,8 +185,8 @@ def _remarks(told: Sequence[Advice]) -> Iterator[str]:
     """What the table of throughputs leaves open."""
     if any(advice.window.thresholds is None for advice in told):
         yield (
-            "various: thresholds changed while it was measured (threshold: auto does that), so "
-            "no prediction stands beside it."
+            "various: thresholds changed meanwhile (threshold: auto does that), so the model says "
+            "nothing."
         )
     if any(advice.window.thresholds and advice.predicted is None for advice in told):
         yield "No number of the model: the thresholds in force are not among those it looked at."
