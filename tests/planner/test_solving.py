@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from tokenrouter.ipc.messages import LONGEST_TABLE, Measurements, StepSums
 from tokenrouter.planner.problem import Problem, Rules, Solution
 from tokenrouter.planner.publishing import row
-from tokenrouter.planner.replay import staggered
 from tokenrouter.planner.solving import fitted, solve
 from tokenrouter.subserver.thresholds import fault_of, fixed_table
 from tokenrouter.throughput_model.estimate import NO_STEPS, system
@@ -148,11 +147,11 @@ def test_runs_of_one_length_are_replayed_as_recorded() -> None:
     """Drafts of 8: for the model without memory, other thresholds are best."""
     windows = pair(1 / 8, {8: 1250})
     found = solved(windows, 8)
-    assert "simulation of recorded runs, as those on small are not geometric" in found.method
+    assert "as those on small are not geometric" in found.method
     modelled = row(solved(pair(1 / 8), 8).table, 8)
     true = system(NAMES[:2], [256] * 2, windows)
     drawn = decisions.from_runs(true, [{8: 1}, {}], 8, 5_000, 1)
-    starts = [staggered(drawn, seed) for seed in range(100, 112)]
+    starts = [decisions.staggered(drawn, seed) for seed in range(100, 112)]
 
     def rate(vector: tuple[int, ...]) -> float:
         return sum(events.simulate(true, vector, each, 30_000.0).tokens_per_s for each in starts)

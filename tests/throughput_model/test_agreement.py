@@ -125,7 +125,7 @@ def test_a_chain_that_is_wrong_disagrees(
 
 
 @numba.njit
-def one_at_a_time(rules: Rules, steps: Steps, state: State, sums: Sums) -> None:
+def one_at_a_time(rules: Rules, steps: Steps, state: State, sums: Sums, most: int) -> bool:
     """`replay.run`, but whatever can launch after each completion does."""
     horizon = sums.begin + sums.width * len(sums.windows)
     for request in range(len(steps.first)):
@@ -140,6 +140,7 @@ def one_at_a_time(rules: Rules, steps: Steps, state: State, sums: Sums) -> None:
             if state.end[model] == NEVER and state.queued[model] >= rules.thresholds[model]:
                 replay._launch(rules, state, sums, model, now, False)
         now = replay._next(rules, state)
+    return True
 
 
 @pytest.mark.slow

@@ -16,12 +16,13 @@ from tokenrouter.planner.publishing import Table, row
 from tokenrouter.planner.replay import Replay
 from tokenrouter.subserver.batching import clamp
 from tokenrouter.subserver.thresholds import fixed_table
-from tokenrouter.throughput_model import estimate
-from tokenrouter.throughput_model.count_simulation import simulate
+from tokenrouter.throughput_model import estimate, evaluate
 from tokenrouter.throughput_model.parameters import LEAST_GAIN, System, Thresholds
 from tokenrouter.throughput_model.search import tables
 from tokenrouter.throughput_model.search.space import clamped
 
+EXACT = 2_000
+"""States of the largest chain that is solved to say what a table gives: milliseconds."""
 ROWS = 16
 """A table has so many rows at least, and twice as many as there are live requests."""
 TOLD_PREFILL = 0.05
@@ -61,13 +62,14 @@ def _modelled(problem: Problem, system: System, models: Sequence[int]) -> Soluti
     )
     table: Table = fitted([_spread(each, models, len(rules.names)) for each in found], rules)
     rows = [_within(row(each, live), models) for each in (table, rules.base, problem.table)]
-    new, base, now = simulate.predict(system, live, rows)
+    new, base, now = (evaluate.predict(system, live, each, EXACT) for each in rows)
     gain = new.tokens_per_s / base.tokens_per_s
     change = new.tokens_per_s / now.tokens_per_s
     if gain < 1.0 + LEAST_GAIN:
         table, change, gain = rules.base, change / gain, 1.0
-    error = 100 * new.stderr / new.tokens_per_s
-    method = f"model, simulated to {error:.2f} %"
+    error = math.hypot(new.stderr / new.tokens_per_s, base.stderr / base.tokens_per_s)
+    simulated = "simulated" in (new.method, base.method)
+    method = f"model, simulated +- {100 * error:.2g} %" if simulated else "model, exact"
     reason = _measured(system, live, new.mean_batch) + _prompts(problem, models)
     return Solution(live, table, gain, change, method, reason)
 
@@ -88,10 +90,11 @@ def _replayed(
     table: Table = fitted(fixed_table(_spread(best, models, len(rules.names))), rules)
     if best == space.low:
         table = rules.base
-    method = "model"
+    error = _percent(*replay.tokens_per_s(best))
+    method = f"requests simulated one by one +- {error}"
     if odd:
         names = " and ".join(rules.names[m] for m in odd)
-        method = f"simulation of recorded runs, as those on {names} are not geometric"
+        method = f"simulation of recorded runs +- {error}, as those on {names} are not geometric"
     if rules.itl_p99_ms is not None:
         gap = replay.gap_ms(best)
         method += f", 99 % of gaps {'within' if gap <= rules.itl_p99_ms else 'only within'} "
@@ -138,6 +141,10 @@ def _spread(thresholds: Sequence[int], models: Sequence[int], count: int) -> Thr
     """Thresholds of ``models``, and 1 for the other members."""
     known = dict(zip(models, thresholds, strict=True))
     return tuple(known.get(m, 1) for m in range(count))
+
+
+def _percent(rate: float, error: float) -> str:
+    return f"{100 * error / rate:.2g} %"
 
 
 def _ratio(points: float, other: float) -> float:

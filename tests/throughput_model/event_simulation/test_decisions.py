@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy
 import pytest
@@ -98,7 +99,7 @@ def test_classes_keep_their_own_routing_and_mix_their_ages() -> None:
 
 def test_runs_have_the_lengths_that_were_measured() -> None:
     measured = ({2: 30, 5: 10}, {1: 1})
-    tapes = decisions.from_runs(r2r(0.3), measured, 1, STEPS, seed=5)
+    tapes = decisions.from_runs(r2r(0.3), measured, 1, STEPS, seed=5, mean_steps=math.inf)
     drafts = runs(tapes, 0, 0)
     assert set(drafts) == {2, 5}
     assert drafts[2] / drafts[5] == pytest.approx(3.0, rel=0.1)
@@ -117,8 +118,20 @@ def test_requests_end_within_runs_after_so_many_steps() -> None:
         decisions.from_runs(r2r(0.3), ({5: 1}, {1: 1}), 1, STEPS, seed=5, mean_steps=0.5)
 
 
+def test_staggered_requests_decide_the_same_from_elsewhere_on() -> None:
+    tapes = decisions.from_runs(r2r(0.3), ({5: 1}, {1: 1}), 16, 2000, seed=5)
+    other = decisions.staggered(tapes, 3)
+    assert {*other.first} == {0, 1}
+    for request, length in enumerate(tapes.lengths):
+        loop, again = (
+            [*zip(each.following[request, :length], each.committed[request, :length], strict=True)]
+            for each in (tapes, other)
+        )
+        assert any(loop[begin:] + loop[:begin] == again for begin in range(length))
+
+
 def test_a_model_without_measured_runs_stays_geometric() -> None:
-    tapes = decisions.from_runs(r2r(0.25), ({}, {3: 7}), 1, STEPS, seed=6)
+    tapes = decisions.from_runs(r2r(0.25), ({}, {3: 7}), 1, STEPS, seed=6, mean_steps=math.inf)
     lengths = runs(tapes, 0, 0)
     total = sum(lengths.values())
     assert sum(n * count for n, count in lengths.items()) / total == pytest.approx(4.0, rel=0.05)

@@ -18,7 +18,9 @@ from tokenrouter.throughput_model.event_simulation.recorded import load, outline
 from tokenrouter.throughput_model.event_simulation.walks import cumulative, hazard, walk, walk_runs
 from tokenrouter.throughput_model.parameters import System
 
-__all__ = ["Tapes", "bursty", "classes", "draw", "from_runs", "load", "outline"]
+__all__ = ["Tapes", "bursty", "classes", "draw", "from_runs", "load", "outline", "staggered"]
+REQUEST_STEPS = 300.0
+"""Steps of a request on average, where lengths of runs are given."""
 
 
 def draw(system: System, requests: int, steps: int, seed: int) -> Tapes:
@@ -74,7 +76,7 @@ def from_runs(
     requests: int,
     steps: int,
     seed: int,
-    mean_steps: float | None = None,
+    mean_steps: float = REQUEST_STEPS,
 ) -> Tapes:
     """Decisions whose spacing is not geometric.
 
@@ -83,14 +85,14 @@ def from_runs(
     without staying; tokens are ``system.committed``. A draft of 5 and one step that checks it:
     [{5: 1}, {1: 1}].
 
-    ``mean_steps`` of a request, after which another takes its place, on model 0; None: it never
-    ends. With runs of fixed length, requests that never end may stay in step for ever because
-    they began so, whatever the thresholds.
+    ``mean_steps`` of a request, after which another takes its place, on model 0; infinite: it
+    never ends. With runs of fixed length, requests that never end would stay in step, or out of
+    it, for ever because they began so, whatever the thresholds.
 
     Raises:
         ConfigError: a run has no length, or ``steps`` are too few to come back to model 0.
     """
-    if mean_steps is not None and not mean_steps >= 1:
+    if not mean_steps >= 1:
         raise ConfigError(f"mean_steps: must be at least 1 step, got {mean_steps}")
     if len(runs) != system.size or system.size < 2:
         raise ConfigError(
@@ -102,15 +104,27 @@ def from_runs(
     leaving = system.routing * (1.0 - numpy.eye(system.size))
     rows = cumulative(leaving / leaving.sum(axis=1, keepdims=True))
     committed = system.committed.astype(numpy.float32)
-    ends = 0.0 if mean_steps is None else 1.0 / mean_steps
+    ends = 1.0 / mean_steps
     following, kept = _blank(requests, steps)
     lengths_of = numpy.empty(requests, numpy.int64)
     for request in range(requests):
-        uniform = numpy.random.default_rng([seed, request]).random((steps, 2 + (ends > 0)))
+        uniform = numpy.random.default_rng([seed, request]).random((steps, 3))
         lengths_of[request] = walk_runs(
             uniform, ends, hazards, rows, committed, following[request], kept[request]
         )
     return _tapes(following, kept, lengths_of)
+
+
+def staggered(tapes: Tapes, seed: int) -> Tapes:
+    """The same decisions, each request beginning somewhere in its own."""
+    generator = numpy.random.default_rng(seed)
+    first, following, committed = tapes.first.copy(), tapes.following.copy(), tapes.committed.copy()
+    for request, length in enumerate(tapes.lengths):
+        begin = int(generator.integers(length))
+        for steps in (following, committed):
+            steps[request, :length] = numpy.roll(steps[request, :length], -begin)
+        first[request] = following[request, length - 1]
+    return Tapes(first, following, committed, tapes.lengths)
 
 
 def _draw(systems: Sequence[System], requests: int, steps: int, seed: int, flip: float) -> Tapes:

@@ -30,6 +30,8 @@ WINDOWS = 100
 """Batches of the batch means: enough that the standard error is itself known to 7 %."""
 FINE_TICK_MS = 1e-6
 """Times are whole ticks, so that events that coincide do so exactly; this one if none is given."""
+MOST_STEPS = 100_000_000
+"""Steps of all requests together after which a simulation gives up: a minute or so."""
 WARM_UP = 0.1
 """Of the duration, before anything is counted."""
 
@@ -42,6 +44,7 @@ def simulate(
     warm_up_ms: float | None = None,
     max_wait_ms: float | None = None,
     hop_ms: float = 0.0,
+    most_steps: int = MOST_STEPS,
 ) -> Trace:
     """Run the requests of ``tapes``, all queued at time 0, for a warm-up and ``duration_ms``.
 
@@ -51,7 +54,8 @@ def simulate(
     one model's step into another's queue. The warm-up is a tenth of the duration unless given.
 
     Raises:
-        ConfigError: thresholds that are not legal, tapes for other models, or no time to simulate.
+        ConfigError: thresholds that are not legal, tapes for other models, no time to simulate, or
+            one in which there are more than ``most_steps``.
     """
     checked = system.check(tapes.requests, thresholds)
     tick = system.tick_ms or FINE_TICK_MS
@@ -74,7 +78,11 @@ def simulate(
     steps = Steps(tapes.first, tapes.following, tapes.committed, tapes.lengths)
     state = blank_state(system.size, tapes.requests)
     sums = blank_sums(system.size, tapes.requests, round(warm_up / tick), width, WINDOWS)
-    replay.run(rules, steps, state, sums)
+    if not replay.run(rules, steps, state, sums, most_steps):
+        raise ConfigError(
+            f"events: more than {most_steps} steps in {duration_ms:g} ms after {warm_up:g} ms; "
+            "simulate less time, or look for latencies that are far too short"
+        )
     return trace_of(checked, sums, int(state.laps.max()), tick)
 
 

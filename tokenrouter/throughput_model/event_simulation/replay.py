@@ -25,8 +25,12 @@ WHOLE = 1e-4
 
 
 @compiled
-def run(rules: Rules, steps: Steps, state: State, sums: Sums) -> None:
-    """From time 0, when all wait for their first models, to the end of the last window."""
+def run(rules: Rules, steps: Steps, state: State, sums: Sums, most: int) -> bool:
+    """From time 0, when all wait for their first models, to the end of the last window.
+
+    False: there are more than ``most`` steps until then.
+    """
+    made = 0
     horizon = sums.begin + sums.width * len(sums.windows)
     for request in range(len(steps.first)):
         _enqueue(state, request, steps.first[request], 0)
@@ -34,6 +38,9 @@ def run(rules: Rules, steps: Steps, state: State, sums: Sums) -> None:
     while now < horizon:
         for model in range(len(state.end)):
             if state.end[model] == now:
+                made += state.size[model]
+                if made > most:
+                    return False
                 _complete(rules, steps, state, sums, model, now)
         while state.ring[1] and state.due[state.ring[0]] == now:
             first = state.ring[0]
@@ -50,6 +57,7 @@ def run(rules: Rules, steps: Steps, state: State, sums: Sums) -> None:
         for request in range(len(state.since)):
             if state.waiting[model, request]:
                 sums.queued[model] += horizon - max(state.since[request], sums.begin)
+    return True
 
 
 @compiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -100,6 +101,38 @@ def trace_of(thresholds: Thresholds, sums: Sums, laps: int, tick: float) -> Trac
         laps=laps,
         gaps=sums.gaps,
         tick_ms=tick,
+    )
+
+
+def pooled(traces: Sequence[Trace]) -> Trace:
+    """What simulations of one vector, each as long as the others, saw together.
+
+    The standard error is of the windows or of whole simulations, whichever is larger: they may
+    have settled differently.
+    """
+    first = traces[0]
+    rates = numpy.array([each.tokens_per_s for each in traces])
+    windows = numpy.concatenate([each.windows for each in traces])
+    served = numpy.array([each.hops.sum(axis=(0, 2)) for each in traces])
+    launches = served / numpy.maximum([each.mean_batch for each in traces], 1.0)
+    waits = served * [each.mean_wait_ms for each in traces]
+    total = numpy.maximum(served.sum(axis=0), 1)
+    expired = zip(*(each.expired_waits for each in traces), strict=True)
+    return Trace(
+        thresholds=first.thresholds,
+        tokens_per_s=float(rates.mean()),
+        stderr=max(_stderr(windows), _stderr(rates)),
+        windows=windows,
+        hops=numpy.concatenate([each.hops for each in traces]),
+        tokens=numpy.sum([each.tokens for each in traces], axis=0),
+        utilisation=_each(numpy.mean([each.utilisation for each in traces], axis=0)),
+        mean_queue=_each(numpy.mean([each.mean_queue for each in traces], axis=0)),
+        mean_batch=_each(served.sum(axis=0) / numpy.maximum(launches.sum(axis=0), 1e-300)),
+        mean_wait_ms=_each(waits.sum(axis=0) / total),
+        expired_waits=tuple(sum(each) for each in expired),
+        laps=max(each.laps for each in traces),
+        gaps=numpy.sum([each.gaps for each in traces], axis=0),
+        tick_ms=first.tick_ms,
     )
 
 

@@ -83,7 +83,7 @@ def walk_runs(
             while uniform[step, 1] >= cumulative[model, to]:
                 to += 1
         kept[step] = committed[model, to]
-        if ends > 0 and uniform[step, 2] < ends:
+        if uniform[step, 2] < ends:
             run, to = 0, 0
         following[step] = to
         model = to

@@ -14,11 +14,10 @@ from functools import cached_property
 
 import numpy
 
-from tokenrouter.configuration.waits import longest_wait
 from tokenrouter.throughput_model import evaluate
 from tokenrouter.throughput_model.bounds import Bounds, bounds
-from tokenrouter.throughput_model.event_simulation import decisions, events
-from tokenrouter.throughput_model.event_simulation.trace import Trace
+from tokenrouter.throughput_model.event_simulation import decisions
+from tokenrouter.throughput_model.event_simulation.replays import Replays, longest_wait_ms
 from tokenrouter.throughput_model.parameters import Prediction, System, Thresholds
 from tokenrouter.throughput_model.planning.outlook import Tail
 from tokenrouter.throughput_model.planning.parameter_file import Parameters, RequestClass
@@ -28,10 +27,10 @@ STEPS = 200_000
 """Steps of all requests together in an event simulation, about, for gaps and waits."""
 MORE_STEPS = 1_000_000
 """As `STEPS`, where it also gives the throughput."""
+LEAST = 600
+"""Steps of each request, at least."""
 UNEVEN = 2.5
 """How many times the mean number of steps some request may make; its tape repeats after them."""
-REQUEST_STEPS = 300.0
-"""Steps of a request on average, where run lengths are given: see `decisions.from_runs`."""
 
 
 class Scorer:
@@ -43,7 +42,6 @@ class Scorer:
         self._parameters = parameters
         self.seed = seed
         self._predictions: dict[Thresholds, Prediction] = {}
-        self._traces: dict[Thresholds, Trace] = {}
 
     @property
     def memoryless(self) -> bool:
@@ -57,9 +55,7 @@ class Scorer:
         """Longest wait for a threshold; None: any."""
         given = self._parameters.max_wait_ms
         if given is None:
-            models = range(self.system.size)
-            longest = (self.system.latencies(m, self.concurrency).max() for m in models)
-            return float(longest_wait(longest))
+            return longest_wait_ms(self.system, self.concurrency)
         return None if math.isinf(given) else given
 
     @cached_property
@@ -93,20 +89,20 @@ class Scorer:
 
     def tail(self, thresholds: Thresholds) -> Tail:
         """Gaps between tokens, and waits."""
-        trace = self._trace(thresholds)
+        trace = self._replays.trace(thresholds)
         return Tail(
             itl_p50_ms=trace.itl_p50_ms,
             itl_p99_ms=trace.itl_p99_ms,
             wait_ms=trace.mean_wait_ms,
-            expired=1e3 * sum(trace.expired_waits) / self._duration,
+            expired=1e3 * sum(trace.expired_waits) / self._replays.duration_ms,
         )
 
     def itl_p99_ms(self, thresholds: Thresholds) -> float:
         """Gap that 1 % of the tokens exceed."""
-        return self._trace(thresholds).itl_p99_ms
+        return self._replays.trace(thresholds).itl_p99_ms
 
     def _from_trace(self, thresholds: Thresholds) -> Prediction:
-        trace = self._trace(thresholds)
+        trace = self._replays.trace(thresholds)
         return Prediction(
             concurrency=self.concurrency,
             thresholds=thresholds,
@@ -119,30 +115,15 @@ class Scorer:
             mean_batch=trace.mean_batch,
         )
 
-    def _trace(self, thresholds: Thresholds) -> Trace:
-        if thresholds not in self._traces:
-            self._traces[thresholds] = events.simulate(
-                self.system, thresholds, self._tapes, self._duration, max_wait_ms=self.max_wait_ms
-            )
-        return self._traces[thresholds]
-
-    @property
-    def _steps(self) -> int:
-        if self._parameters.decisions:  # none twice: the standard error would not know
-            return min(MORE_STEPS, int(self._tapes.lengths.sum()))
-        return STEPS if self.memoryless else MORE_STEPS
-
-    @property
-    def _duration(self) -> float:
-        """Milliseconds in which requests make `_steps` steps, if nothing ever waits."""
-        visits = float(self.system.visits_per_token.sum())
-        return 1e3 * self._steps / (self.bound * visits)
-
     @cached_property
-    def _tapes(self) -> decisions.Tapes:
-        if self._parameters.decisions:
-            return decisions.load(self._parameters.decisions, self.concurrency)
-        return self.draw(int(UNEVEN * self._steps / self.concurrency) + 1000)
+    def _replays(self) -> Replays:
+        if self._parameters.decisions:  # none twice: the standard error would not know
+            tapes = decisions.load(self._parameters.decisions, self.concurrency)
+            steps = min(MORE_STEPS, int(tapes.lengths.sum()))
+        else:
+            steps = max(STEPS if self.memoryless else MORE_STEPS, LEAST * self.concurrency)
+            tapes = self.draw(int(UNEVEN * steps / self.concurrency) + 1000)
+        return Replays(self.system, tapes, steps, self.max_wait_ms)
 
     def draw(self, steps: int) -> decisions.Tapes:
         """What every request decides in so many steps."""
@@ -153,9 +134,7 @@ class Scorer:
             return decisions.classes(kinds, steps, self.seed)
         if given.runs:
             runs = [given.runs.get(model.name, {}) for model in self.system.models]
-            return decisions.from_runs(
-                self.system, runs, self.concurrency, steps, self.seed, mean_steps=REQUEST_STEPS
-            )
+            return decisions.from_runs(self.system, runs, self.concurrency, steps, self.seed)
         return decisions.draw(self.system, self.concurrency, steps, self.seed)
 
 
