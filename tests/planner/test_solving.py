@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import re
+import time
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -159,3 +161,20 @@ def test_runs_of_one_length_are_replayed_as_recorded() -> None:
     best = max(rate((1, large)) for large in range(1, 9))
     assert rate(row(found.table, 8)) > 0.99 * best
     assert rate(modelled) < 0.95 * best
+
+
+def test_how_rates_are_known_is_told_with_its_error() -> None:
+    assert solved(pair(0.35), 2).method == "model, exact"
+    assert re.fullmatch(r"model, simulated \+- 0\.\d+ %", solved(pair(0.35), 48).method)
+    limited = solved(pair(0.35), 4, given=rules(itl_p99_ms=90.0)).method
+    assert re.match(r"requests simulated one by one \+- 0\.\d+ %, 99 % of gaps within", limited)
+
+
+@pytest.mark.parametrize(("small_ms", "large_ms"), [(1e-3, 1e6), (1e5, 1e-3), (1e-3, 50.0)])
+def test_measurements_that_make_little_sense_are_solved_at_once(
+    small_ms: float, large_ms: float
+) -> None:
+    windows = [measured(small_ms, {0: 0.9999, 1: 1e-4}, 0), measured(large_ms, {0: 1.0}, 0)]
+    begun = time.process_time()
+    solved(windows, 8, given=rules(itl_p99_ms=100.0))
+    assert time.process_time() - begun < 20.0

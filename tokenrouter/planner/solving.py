@@ -90,7 +90,8 @@ def _replayed(
     table: Table = fitted(fixed_table(_spread(best, models, len(rules.names))), rules)
     if best == space.low:
         table = rules.base
-    error = _percent(*replay.tokens_per_s(best))
+    rate, stderr = replay.tokens_per_s(best)
+    error = f"{100 * stderr / rate:.2g} %"
     method = f"requests simulated one by one +- {error}"
     if odd:
         names = " and ".join(rules.names[m] for m in odd)
@@ -141,10 +142,6 @@ def _spread(thresholds: Sequence[int], models: Sequence[int], count: int) -> Thr
     """Thresholds of ``models``, and 1 for the other members."""
     known = dict(zip(models, thresholds, strict=True))
     return tuple(known.get(m, 1) for m in range(count))
-
-
-def _percent(rate: float, error: float) -> str:
-    return f"{100 * error / rate:.2g} %"
 
 
 def _ratio(points: float, other: float) -> float:
