@@ -149,7 +149,7 @@ def test_runs_of_one_length_are_replayed_as_recorded() -> None:
     """Drafts of 8: for the model without memory, other thresholds are best."""
     windows = pair(1 / 8, {8: 1250})
     found = solved(windows, 8)
-    assert "as those on small are not geometric" in found.method
+    assert "simulation of recorded runs, as those on small are not geometric, +-" in found.method
     modelled = row(solved(pair(1 / 8), 8).table, 8)
     true = system(NAMES[:2], [256] * 2, windows)
     drawn = decisions.from_runs(true, [{8: 1}, {}], 8, 5_000, 1)

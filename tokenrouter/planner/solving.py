@@ -95,7 +95,7 @@ def _replayed(
     method = f"requests simulated one by one +- {error}"
     if odd:
         names = " and ".join(rules.names[m] for m in odd)
-        method = f"simulation of recorded runs +- {error}, as those on {names} are not geometric"
+        method = f"simulation of recorded runs, as those on {names} are not geometric, +- {error}"
     if rules.itl_p99_ms is not None:
         gap = replay.gap_ms(best)
         method += f", 99 % of gaps {'within' if gap <= rules.itl_p99_ms else 'only within'} "
