@@ -23,7 +23,7 @@ from tokenrouter.ipc.messages import (
 )
 from tokenrouter.ipc.supervision import Down, MemberReady, Roster, Up
 from tokenrouter.planner.controller import Controller
-from tokenrouter.planner.problem import Problem, Solution, rules
+from tokenrouter.planner.problem import Problem, Solution, terms
 from tokenrouter.planner.solving import solve
 from tokenrouter.subserver.process import rules_of
 from tokenrouter.subserver.thresholds import Thresholds
@@ -127,7 +127,7 @@ class World:
 
     def restart_planner(self) -> None:
         ready = tuple(MemberReady(m, 10_000, 256, 2048, 300, (), "") for m in (0, 1))
-        self.controller = Controller(rules(self._config, Roster(ready, (1, 2))), self.now)
+        self.controller = Controller(terms(self._config, Roster(ready, (1, 2))), self.now)
         self._solution = None
 
     def restart_member(self, index: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from tokenrouter.ipc.messages import LONGEST_TABLE, Measurements, StepSums
-from tokenrouter.planner.problem import Problem, Rules, Solution
+from tokenrouter.planner.problem import Problem, Solution, Terms
 from tokenrouter.planner.publishing import row
 from tokenrouter.planner.solving import fitted, solve
 from tokenrouter.subserver.thresholds import fault_of, fixed_table
@@ -43,22 +43,22 @@ def pair(p: float, runs: Mapping[int, int] | None = None) -> list[Measurements]:
     return [measured(6.0, {0: 1 - p, 1: p}, 0, runs), measured(27.9, {0: 1.0}, 0)]
 
 
-def rules(
+def terms(
     members: int = 2, fixed: Mapping[int, int] | None = None, itl_p99_ms: float | None = None
-) -> Rules:
+) -> Terms:
     pins = dict(fixed or {})
     base = fixed_table([pins.get(m, 1) for m in range(members)])
-    return Rules(NAMES[:members], [256] * members, pins, base, 10_000.0, itl_p99_ms)
+    return Terms(NAMES[:members], [256] * members, pins, base, 10_000.0, itl_p99_ms)
 
 
 def solved(
     windows: Sequence[Measurements],
     live: int,
     table: Sequence[tuple[int, ...]] | None = None,
-    given: Rules | None = None,
+    given: Terms | None = None,
 ) -> Solution:
     """With its table checked."""
-    wanted = given or rules(len(windows))
+    wanted = given or terms(len(windows))
     found = solve(Problem(wanted, windows, live, table or wanted.base))
     assert fault_of(found.table, len(windows)) is None
     for number in range(1, len(found.table) + 9):
@@ -96,7 +96,7 @@ def test_a_model_that_nobody_visits_does_not_wait() -> None:
 
 
 def test_thresholds_of_the_user_stay_and_others_fit_around_them() -> None:
-    found = solved(pair(0.35), 8, given=rules(fixed={0: 4}))
+    found = solved(pair(0.35), 8, given=terms(fixed={0: 4}))
     assert row(found.table, 8)[0] == 4
     assert [row(found.table, live)[0] for live in (1, 2, 3, 4, 5)] == [1, 2, 3, 4, 4]
     assert row(found.table, 8)[1] > 1
@@ -104,9 +104,9 @@ def test_thresholds_of_the_user_stay_and_others_fit_around_them() -> None:
 
 def test_the_highest_thresholds_make_a_legal_table() -> None:
     """Of the user, as the configuration allows; and planned ones for very many requests."""
-    table = fitted([(1, 1)], rules(fixed={0: LONGEST_TABLE}))
+    table = fitted([(1, 1)], terms(fixed={0: LONGEST_TABLE}))
     assert fault_of(table, 2) is None and table[-1] == (LONGEST_TABLE, 1)
-    table = fitted(fixed_table((1, 5000)), rules())
+    table = fitted(fixed_table((1, 5000)), terms())
     assert fault_of(table, 2) is None and row(table, 5000) == (1, LONGEST_TABLE)
 
 
@@ -115,7 +115,7 @@ def test_any_table_is_fitted() -> None:
     for _ in range(300):
         members = rng.choice((2, 3))
         fixed = {m: rng.randint(1, 5) for m in range(members) if rng.random() < 0.4}
-        wanted = rules(members, fixed)
+        wanted = terms(members, fixed)
         table = [
             tuple(rng.randint(1, 6) for _ in range(members)) for _ in range(rng.randint(1, 12))
         ]
@@ -128,13 +128,13 @@ def test_any_table_is_fitted() -> None:
 
 @pytest.mark.parametrize(("limit", "best"), [(60.0, (1, 1)), (70.0, (1, 2)), (90.0, (1, 3))])
 def test_a_limit_on_gaps(limit: float, best: tuple[int, int]) -> None:
-    found = solved(pair(0.35), 4, given=rules(itl_p99_ms=limit))
+    found = solved(pair(0.35), 4, given=terms(itl_p99_ms=limit))
     assert row(found.table, 4) == best
     assert ("only within" in found.method) == (limit == 60.0 and found.gain != 1.0)
 
 
 def test_a_table_that_misses_the_limit_is_left_at_any_price() -> None:
-    found = solved(pair(0.35), 4, [(1, 1)] * 3 + [(1, 4)], rules(itl_p99_ms=65.0))
+    found = solved(pair(0.35), 4, [(1, 1)] * 3 + [(1, 4)], terms(itl_p99_ms=65.0))
     assert found.change == math.inf
 
 
@@ -166,7 +166,7 @@ def test_runs_of_one_length_are_replayed_as_recorded() -> None:
 def test_how_rates_are_known_is_told_with_its_error() -> None:
     assert solved(pair(0.35), 2).method == "model, exact"
     assert re.fullmatch(r"model, simulated \+- 0\.\d+ %", solved(pair(0.35), 48).method)
-    limited = solved(pair(0.35), 4, given=rules(itl_p99_ms=90.0)).method
+    limited = solved(pair(0.35), 4, given=terms(itl_p99_ms=90.0)).method
     assert re.match(r"requests simulated one by one \+- 0\.\d+ %, 99 % of gaps within", limited)
 
 
@@ -176,5 +176,5 @@ def test_measurements_that_make_little_sense_are_solved_at_once(
 ) -> None:
     windows = [measured(small_ms, {0: 0.9999, 1: 1e-4}, 0), measured(large_ms, {0: 1.0}, 0)]
     begun = time.process_time()
-    solved(windows, 8, given=rules(itl_p99_ms=100.0))
+    solved(windows, 8, given=terms(itl_p99_ms=100.0))
     assert time.process_time() - begun < 20.0

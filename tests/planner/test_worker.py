@@ -11,10 +11,10 @@ import pytest
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.planner import solving
-from tokenrouter.planner.problem import Problem, Rules
+from tokenrouter.planner.problem import Problem, Terms
 from tokenrouter.planner.worker import LOWEST, Worker
 
-PROBLEM = Problem(Rules(("a", "b"), (8, 8), {}, [(1, 1)]), [], 5, [(1, 1)])
+PROBLEM = Problem(Terms(("a", "b"), (8, 8), {}, [(1, 1)]), [], 5, [(1, 1)])
 
 
 def result(monkeypatch: pytest.MonkeyPatch, solve: Callable[[Any], Any]) -> Any:

@@ -11,7 +11,7 @@ from tests.subserver.algorithms import HERE
 from tests.subserver.harness import ALPHABET, Stall
 from tests.subserver.planning import Planned, Table
 from tokenrouter.ipc.messages import Route, Sampling
-from tokenrouter.planner.problem import Rules
+from tokenrouter.planner.problem import Terms
 from tokenrouter.planner.solving import fitted
 from tokenrouter.subserver.batching import Limits
 from tokenrouter.subserver.thresholds import fixed_table
@@ -55,10 +55,10 @@ class Run:
         pools = 32 if rng.random() < 0.2 else 10_000
         until = rng.choice(UNTIL)
         fixed = {m: rng.randint(1, 4) for m in range(count) if rng.random() < 0.1}
-        rules = Rules([], [], fixed, fixed_table([fixed.get(m, 1) for m in range(count)]))
-        tables = [self._table(rng, rules, requests) for _ in range(rng.randint(2, 8))]
+        terms = Terms([], [], fixed, fixed_table([fixed.get(m, 1) for m in range(count)]))
+        tables = [self._table(rng, terms, requests) for _ in range(rng.randint(2, 8))]
         deployment = Planned(
-            rules.base[-1] if self.clamped else tables[0][-1],
+            terms.base[-1] if self.clamped else tables[0][-1],
             pools=pools, limits=Limits(rng.choice((2, 16)), rng.choice((3, 64))),
             eager=rng.random() < 0.2, seed=self.seed,
         )  # fmt: skip
@@ -95,12 +95,12 @@ class Run:
         last.assert_clean()
         return last.unfinished > 0
 
-    def _table(self, rng: random.Random, rules: Rules, requests: int) -> Table:
-        members, longest = len(rules.base[0]), rng.randint(requests // 2, requests + 2)
+    def _table(self, rng: random.Random, terms: Terms, requests: int) -> Table:
+        members, longest = len(terms.base[0]), rng.randint(requests // 2, requests + 2)
         table = self.tables(rng, members, longest)
         if not self.clamped:
             return table[-1:]
-        return fitted(table, rules) if self.tables is random_table else table
+        return fitted(table, terms) if self.tables is random_table else table
 
     def _schedule(
         self, deployment: Planned, rng: random.Random, uid: int, arrival: float, longest: int

@@ -28,7 +28,7 @@ from tokenrouter.ipc.messages import (
 )
 from tokenrouter.ipc.supervision import Down, News, Up
 from tokenrouter.planner.history import CHANGE, History
-from tokenrouter.planner.problem import Problem, Rules, Solution
+from tokenrouter.planner.problem import Problem, Solution, Terms
 from tokenrouter.planner.publishing import Publisher, Table, row
 from tokenrouter.throughput_model import estimate
 
@@ -64,12 +64,12 @@ logger = logging.getLogger(__name__)
 class Controller:
     """Of one deployment, from ``now`` on."""
 
-    def __init__(self, rules: Rules, now: float) -> None:
-        self._rules = rules
-        count = len(rules.names)
+    def __init__(self, terms: Terms, now: float) -> None:
+        self._terms = terms
+        count = len(terms.names)
         self._history = History(count)
-        self._publisher = Publisher(rules.base, count)
-        self._table: Table = rules.base
+        self._publisher = Publisher(terms.base, count)
+        self._table: Table = terms.base
         self._up, self._asked = set(range(count)), set[int]()
         self._ticket = 0
         self._shifts: list[float] = []
@@ -111,7 +111,7 @@ class Controller:
 
     def problem(self, now: float) -> Problem | None:
         """What is to be solved now, if anything."""
-        if len(self._up) < len(self._rules.names) or not self._history.span:
+        if len(self._up) < len(self._terms.names) or not self._history.span:
             return None
         if not any(window.hops for window in self._history.windows(LOOK_S)):
             self._start_anew(now, now)  # a pause: nobody asks anything
@@ -135,7 +135,7 @@ class Controller:
         ):
             return None
         self._solving = True
-        return Problem(self._rules, windows, live, self._table)
+        return Problem(self._terms, windows, live, self._table)
 
     def solved(self, solution: Solution | None, now: float) -> None:
         """What came of the problem; None: it made no sense."""
@@ -145,7 +145,7 @@ class Controller:
             return
         self._live = solution.live
         new, old = row(solution.table, solution.live), row(self._table, solution.live)
-        wanted = RETREAT if new == row(self._rules.base, solution.live) else MARGIN
+        wanted = RETREAT if new == row(self._terms.base, solution.live) else MARGIN
         gain = solution.gain
         if self._publisher.unknown or (new != old and solution.change > 1.0 + wanted):
             self._changes = [*self._changes[-15:], now]
@@ -201,7 +201,7 @@ class Controller:
 
     def _line(self, solution: Solution, new: Sequence[int], old: Sequence[int]) -> str:
         """What is logged of a change."""
-        pairs = zip(self._rules.names, new, old, strict=True)
+        pairs = zip(self._terms.names, new, old, strict=True)
         thresholds = ", ".join(
             f"{name} {now}" + (f" (was {before})" if now != before else "")
             for name, now, before in pairs

@@ -13,7 +13,7 @@ from tokenrouter.subserver.thresholds import fixed_table
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class Terms:
     """What the deployment allows; of each member, in order.
 
     ``limits``: most requests in a step. ``fixed``: thresholds that the user has set, by member.
@@ -30,9 +30,9 @@ class Rules:
     itl_p99_ms: float | None = None
 
 
-def rules(config: Config, roster: Roster) -> Rules:
+def terms(config: Config, roster: Roster) -> Terms:
     """Those of a deployment."""
-    return Rules(
+    return Terms(
         config.names,
         [
             min(model.max_batch, member.max_visits)
@@ -52,7 +52,7 @@ class Problem:
     ``table`` is in force now.
     """
 
-    rules: Rules
+    terms: Terms
     windows: Sequence[Measurements]
     live: int
     table: Table

@@ -17,7 +17,7 @@ from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink, Ready
 from tokenrouter.planner.controller import Controller
 from tokenrouter.planner.links import PlannerLinks
-from tokenrouter.planner.problem import rules
+from tokenrouter.planner.problem import terms
 from tokenrouter.planner.worker import Worker
 from tokenrouter.processes import kernel
 
@@ -29,7 +29,7 @@ def run_planner(config: Config, ports: Ports, link: ChildLink) -> None:
     roster = link.roster()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     links = PlannerLinks(context, ports, roster, link)
-    controller = Controller(rules(config, roster), time.monotonic())
+    controller = Controller(terms(config, roster), time.monotonic())
     worker = Worker(links.wake)
     gc.freeze()
     try:

@@ -35,9 +35,9 @@ class Replay:
     def __init__(
         self, problem: Problem, system: System, models: Sequence[int], odd: Sequence[int]
     ) -> None:
-        self._limit = problem.rules.itl_p99_ms
+        self._limit = problem.terms.itl_p99_ms
         live = problem.live
-        wait = problem.rules.max_wait_ms or longest_wait_ms(system, live)
+        wait = problem.terms.max_wait_ms or longest_wait_ms(system, live)
         steps = int(1.3 * REPLAYED / BEGINNINGS / live) + 1000
         runs = [problem.windows[m].runs if m in odd else {} for m in models]
         tapes = decisions.from_runs(system, runs, live, steps, 0)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from tokenrouter.ipc.messages import LONGEST_TABLE
-from tokenrouter.planner.problem import Problem, Rules, Solution
+from tokenrouter.planner.problem import Problem, Solution, Terms
 from tokenrouter.planner.publishing import Table, row
 from tokenrouter.planner.replay import Replay
 from tokenrouter.subserver.batching import clamp
@@ -35,38 +35,38 @@ def solve(problem: Problem) -> Solution:
     Raises:
         ConfigError: the measurements make no system.
     """
-    rules, windows = problem.rules, problem.windows
+    terms, windows = problem.terms, problem.windows
     models = estimate.reached(windows)
     if len(models) < 2:
-        same_row = row(problem.table, problem.live) == row(rules.base, problem.live)
+        same_row = row(problem.table, problem.live) == row(terms.base, problem.live)
         change = 1.0 if same_row else math.inf
-        reason = f"requests stay with {rules.names[models[0]]}"
-        return Solution(problem.live, rules.base, 1.0, change, "none needed", reason)
-    system = estimate.system(rules.names, rules.limits, windows, models, prefill=True)
+        reason = f"requests stay with {terms.names[models[0]]}"
+        return Solution(problem.live, terms.base, 1.0, change, "none needed", reason)
+    system = estimate.system(terms.names, terms.limits, windows, models, prefill=True)
     odd = [m for m in models if not estimate.geometric(windows[m].runs)]
-    if odd or rules.itl_p99_ms is not None:
+    if odd or terms.itl_p99_ms is not None:
         return _replayed(problem, system, models, odd)
     return _modelled(problem, system, models)
 
 
 def _modelled(problem: Problem, system: System, models: Sequence[int]) -> Solution:
     """By the model, whose routing has no memory."""
-    rules, live = problem.rules, problem.live
+    terms, live = problem.terms, problem.live
     found = tables.table(
         system,
         min(max(2 * live, ROWS), LONGEST_TABLE),
         live,
-        _pinned(rules, models),
+        _pinned(terms, models),
         [_within(each, models) for each in problem.table],
         margin=LEAST_GAIN,
     )
-    table: Table = fitted([_spread(each, models, len(rules.names)) for each in found], rules)
-    rows = [_within(row(each, live), models) for each in (table, rules.base, problem.table)]
+    table: Table = fitted([_spread(each, models, len(terms.names)) for each in found], terms)
+    rows = [_within(row(each, live), models) for each in (table, terms.base, problem.table)]
     new, base, now = (evaluate.predict(system, live, each, EXACT) for each in rows)
     gain = new.tokens_per_s / base.tokens_per_s
     change = new.tokens_per_s / now.tokens_per_s
     if gain < 1.0 + LEAST_GAIN:
-        table, change, gain = rules.base, change / gain, 1.0
+        table, change, gain = terms.base, change / gain, 1.0
     error = math.hypot(new.stderr / new.tokens_per_s, base.stderr / base.tokens_per_s)
     simulated = "simulated" in (new.method, base.method)
     method = f"model, simulated +- {100 * error:.2g} %" if simulated else "model, exact"
@@ -78,27 +78,27 @@ def _replayed(
     problem: Problem, system: System, models: Sequence[int], odd: Sequence[int]
 ) -> Solution:
     """By simulating requests one by one, on runs as long as those that were recorded."""
-    rules, live = problem.rules, problem.live
+    terms, live = problem.terms, problem.live
     replay = Replay(problem, system, models, odd)
-    space = clamped(system, live, _pinned(rules, models))
+    space = clamped(system, live, _pinned(terms, models))
     now = space.clip(_within(row(problem.table, live), models))
     scores = replay.search(space, [now])
     best = scores.best(1)[0]
     points = scores.known
     if 0 < points[best] < (1.0 + LEAST_GAIN) * points[space.low] and points[space.low] > 0:
         best = space.low
-    table: Table = fitted(fixed_table(_spread(best, models, len(rules.names))), rules)
+    table: Table = fitted(fixed_table(_spread(best, models, len(terms.names))), terms)
     if best == space.low:
-        table = rules.base
+        table = terms.base
     rate, stderr = replay.tokens_per_s(best)
     error = f"{100 * stderr / rate:.2g} %"
     method = f"requests simulated one by one +- {error}"
     if odd:
-        names = " and ".join(rules.names[m] for m in odd)
+        names = " and ".join(terms.names[m] for m in odd)
         method = f"simulation of recorded runs, as those on {names} are not geometric, +- {error}"
-    if rules.itl_p99_ms is not None:
+    if terms.itl_p99_ms is not None:
         gap = replay.gap_ms(best)
-        method += f", 99 % of gaps {'within' if gap <= rules.itl_p99_ms else 'only within'} "
+        method += f", 99 % of gaps {'within' if gap <= terms.itl_p99_ms else 'only within'} "
         method += f"{gap:.0f} ms"
     batches = replay.mean_batch(best)
     return Solution(
@@ -111,27 +111,27 @@ def _replayed(
     )
 
 
-def fitted(table: Table, rules: Rules) -> list[Thresholds]:
+def fitted(table: Table, terms: Terms) -> list[Thresholds]:
     """The table, legal for a `Plan` and for members that hold the base's instead.
 
     Members whose thresholds are the user's have the base's in every row; the others shrink
     until the row cannot deadlock, and are no higher than for more requests.
     """
     rows: list[Thresholds] = []
-    length = min(max(len(table), len(rules.base)), LONGEST_TABLE)
+    length = min(max(len(table), len(terms.base)), LONGEST_TABLE)
     for live in range(1, length + 1):
-        wanted, base = row(table, live), row(rules.base, live)
+        wanted, base = row(table, live), row(terms.base, live)
         spare = live - sum(base) + len(base)
-        free = [1 if m in rules.fixed else each for m, each in enumerate(wanted)]
+        free = [1 if m in terms.fixed else each for m, each in enumerate(wanted)]
         shrunk = clamp(free, spare)
-        rows.append(tuple(base[m] if m in rules.fixed else each for m, each in enumerate(shrunk)))
+        rows.append(tuple(base[m] if m in terms.fixed else each for m, each in enumerate(shrunk)))
     for index in range(len(rows) - 2, -1, -1):
         rows[index] = tuple(map(min, rows[index], rows[index + 1]))
     return rows
 
 
-def _pinned(rules: Rules, models: Sequence[int]) -> dict[int, int]:
-    return {models.index(m): threshold for m, threshold in rules.fixed.items() if m in models}
+def _pinned(terms: Terms, models: Sequence[int]) -> dict[int, int]:
+    return {models.index(m): threshold for m, threshold in terms.fixed.items() if m in models}
 
 
 def _within(thresholds: Sequence[int], models: Sequence[int]) -> Thresholds:
@@ -173,7 +173,7 @@ def _prompts(problem: Problem, models: Sequence[int]) -> str:
     """What prompts cost, where that matters: the steps' times include it."""
     shares = {m: estimate.prefill_share(problem.windows[m]) for m in models}
     told = [
-        f"{100 * share:.0f} % of {problem.rules.names[m]}"
+        f"{100 * share:.0f} % of {problem.terms.names[m]}"
         for m, share in shares.items()
         if share >= TOLD_PREFILL
     ]
