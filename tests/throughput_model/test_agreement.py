@@ -126,7 +126,7 @@ def test_a_chain_that_is_wrong_disagrees(
 
 @numba.njit
 def one_at_a_time(rules: Rules, steps: Steps, state: State, sums: Sums, most: int) -> bool:
-    """`replay.run`, but whatever can launch after each completion does."""
+    """`event_loop.run`, but whatever can launch after each completion does."""
     horizon = sums.begin + sums.width * len(sums.windows)
     for request in range(len(steps.first)):
         replay._enqueue(state, request, steps.first[request], 0)

@@ -2,7 +2,7 @@
 
 It gets decisions from `decisions.py` and shares no code with the chain (`exact.py`), which it
 checks. It also knows what a chain cannot: gaps between tokens, who is served how much, decisions
-that are not memoryless, a longest wait, and the time between models. `replay.py` is its loop.
+that are not memoryless, a longest wait, and the time between models. `event_loop.py` is its loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import inf
 import numpy
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.throughput_model.event_simulation import replay
+from tokenrouter.throughput_model.event_simulation import event_loop
 from tokenrouter.throughput_model.event_simulation.decision_tapes import Tapes
 from tokenrouter.throughput_model.event_simulation.decisions import draw
 from tokenrouter.throughput_model.event_simulation.event_state import (
@@ -78,7 +78,7 @@ def simulate(
     steps = Steps(tapes.first, tapes.following, tapes.committed, tapes.lengths)
     state = blank_state(system.size, tapes.requests)
     sums = blank_sums(system.size, tapes.requests, round(warm_up / tick), width, WINDOWS)
-    if not replay.run(rules, steps, state, sums, most_steps):
+    if not event_loop.run(rules, steps, state, sums, most_steps):
         raise ConfigError(
             f"events: more than {most_steps} steps in {duration_ms:g} ms after {warm_up:g} ms; "
             "simulate less time, or look for latencies that are far too short"
