@@ -18,7 +18,7 @@ import pytest
 from tests.throughput_model import random_systems
 from tests.throughput_model.random_systems import TICK_MS, Case
 from tokenrouter.throughput_model.chain import exact
-from tokenrouter.throughput_model.event_simulation import events, replay
+from tokenrouter.throughput_model.event_simulation import event_loop, events
 from tokenrouter.throughput_model.event_simulation.event_state import (
     NEVER,
     Rules,
@@ -129,17 +129,17 @@ def one_at_a_time(rules: Rules, steps: Steps, state: State, sums: Sums, most: in
     """`event_loop.run`, but whatever can launch after each completion does."""
     horizon = sums.begin + sums.width * len(sums.windows)
     for request in range(len(steps.first)):
-        replay._enqueue(state, request, steps.first[request], 0)
+        event_loop._enqueue(state, request, steps.first[request], 0)
     now = 0
     while now < horizon:
         for model in range(len(state.end)):
             if state.end[model] == now:
-                replay._complete(rules, steps, state, sums, model, now)
+                event_loop._complete(rules, steps, state, sums, model, now)
                 break
         for model in range(len(state.end)):
             if state.end[model] == NEVER and state.queued[model] >= rules.thresholds[model]:
-                replay._launch(rules, state, sums, model, now, False)
-        now = replay._next(rules, state)
+                event_loop._launch(rules, state, sums, model, now, False)
+        now = event_loop._next(rules, state)
     return True
 
 
@@ -147,7 +147,7 @@ def one_at_a_time(rules: Rules, steps: Steps, state: State, sums: Sums, most: in
 def test_a_simulation_that_launches_between_completions_disagrees(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(replay, "run", one_at_a_time)
+    monkeypatch.setattr(event_loop, "run", one_at_a_time)
     cases = [random_systems.draw(seed) for seed in range(QUICK)]
     wrong = [not simulate(case).agrees(case.exact.tokens_per_s) for case in cases]
     assert sum(wrong) >= QUICK / 4

@@ -1,4 +1,4 @@
-"""What the event loop in `event_loop.py` reads and writes: plain arrays, so that it can be compiled."""
+"""What `event_loop.py` reads and writes: plain arrays, so that it can be compiled."""
 
 from __future__ import annotations
 
