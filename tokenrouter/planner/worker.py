@@ -45,10 +45,10 @@ def _yield_to_everybody() -> None:
 
 
 def _solve(problem: Problem) -> Solution | None:
-    # With the first problem: numba takes a second of CPU time, and 80 MB.
-    from tokenrouter.planner import solving
-
     try:
+        # With the first problem: numba takes a second of CPU time, and 80 MB.
+        from tokenrouter.planner import solving
+
         return solving.solve(problem)
     except ConfigError as error:
         logger.warning("no thresholds for what was measured: %s", error)
