@@ -20,8 +20,8 @@ def choose(
     """The best of ``predictions`` of one concurrency, and whether it meets the objective.
 
     With a limit on the 99th percentile of gaps, which ``p99_ms`` tells, the highest throughput
-    within it; if nothing is within, the lowest percentile. Of what cannot be told apart, the
-    lowest thresholds: they make requests wait least.
+    within it; if nothing is within, the lowest percentile. Thresholds of 1 are best if nothing
+    can be told to be better; of what is the same, the lowest are.
     """
     limit = limit_ms(objective)
     gaps = {each.thresholds: p99_ms(each.thresholds) for each in predictions if limit < math.inf}
@@ -37,7 +37,12 @@ def limit_ms(objective: Objective) -> float:
 
 
 def _fastest(predictions: Sequence[Prediction]) -> Prediction:
-    top = max(predictions, key=lambda each: each.tokens_per_s)
-    noise = max(NOISE * top.stderr, SAME * top.tokens_per_s)
-    alike = [each for each in predictions if each.tokens_per_s >= top.tokens_per_s - noise]
-    return min(alike, key=lambda each: (sum(each.thresholds), -each.tokens_per_s))
+    highest = max(predictions, key=lambda each: each.tokens_per_s)
+    noise = max(NOISE * highest.stderr, SAME * highest.tokens_per_s)
+    for each in predictions:
+        if max(each.thresholds) == 1 and each.tokens_per_s >= highest.tokens_per_s - noise:
+            return each
+    same = [
+        each for each in predictions if each.tokens_per_s >= (1.0 - SAME) * highest.tokens_per_s
+    ]
+    return min(same, key=lambda each: sum(each.thresholds))
