@@ -6,6 +6,7 @@ are processes of their own, linked by the channels that a deployment uses.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import signal
 import socket
@@ -93,7 +94,7 @@ class Load:
     @property
     def rules(self) -> Rules:
         thresholds = (1, 1) if self.algorithm == "single" else (self.batch, 1)
-        return Rules(thresholds, Limits(256, 8192))
+        return Rules(thresholds, Limits(256, 8192), max_wait=math.inf)
 
     def submit(self, number: int) -> Submit:
         members = (0,) if self.algorithm == "single" else (0, 1)

@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
 """So that the code beside the benchmark is measured, whatever is installed."""
+LINEAR = 1.5
+"""Of the cost a request, at 256 to that at 16: 1, and what caches and other processes add."""
 
 
 def test_an_iteration_is_cheap_and_linear_in_its_batch(tmp_path: Path) -> None:
@@ -28,6 +30,6 @@ def test_an_iteration_is_cheap_and_linear_in_its_batch(tmp_path: Path) -> None:
     assert len(cost) == 6, done.stdout
     for kind in ("alone", "p = 0", "routed"):
         assert cost[kind, 16] < result["budget_ms"], done.stdout
-        assert cost[kind, 256] < 16 * cost[kind, 16], done.stdout
+        assert cost[kind, 256] < LINEAR * 16 * cost[kind, 16], done.stdout
     # Not a bound: delays are real time, and the machine may be busy.
     assert result["delay_ms"]["50"] > 0.0, done.stdout
