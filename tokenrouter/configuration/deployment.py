@@ -55,7 +55,7 @@ class Config(BaseModel):
     seed: int = Field(0, ge=-(2**63), lt=2**63)
     """Of the algorithm's random draws."""
     max_wait_ms: float | None = Field(None, gt=0)
-    """Longest wait for a threshold; None: ten of the longest steps, at least 1 s; inf: none."""
+    """Longest wait for a threshold; None: ten of the longest steps of any member; inf: none."""
     objective: Annotated[Objective, BeforeValidator(parse_objective)] = "throughput"
     """What automatic thresholds aim at: throughput, or that within ``itl_p99_ms: X``."""
     record_decisions: LegalPath | None = None
