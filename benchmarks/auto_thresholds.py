@@ -43,7 +43,6 @@ from intervals import Estimate, lower_bound
 from shift import drift, drift_takes, shift, shift_takes
 from validation import Verdict
 
-RIVALS = 2
 CAPTURED, HARMLESS = 0.8, 0.99
 SETTLED_S, MINUTE_S, CHANGES = 10.0, 60.0, 2
 GAIN = (4, 2, 8, 16)
@@ -60,7 +59,7 @@ BLOCKS = 24
 
 def gain(effort: Effort, concurrency: int) -> list[Verdict]:
     """Of the vectors predicted to be fastest, and of the automatic ones, over (1, 1)."""
-    vectors = [AUTO, ONES, *rivals(concurrency, RIVALS)]
+    vectors = [AUTO, ONES, *rivals(concurrency)]
     rounds = effort.rounds_of(vectors, Traffic(concurrency))
     ratios = [
         compare([(turns[i], turns[1]) for turns in rounds], SETTLE_S, effort.blocks)[0]
@@ -128,7 +127,7 @@ def cells_of(effort: Effort) -> dict[str, list[Cell]]:
     shifts.insert(1, ("same requests", drift_takes(effort), drift))
     return {
         "gain": [
-            Cell("gain", f"N = {n}", effort.takes(RIVALS + 2), partial(gain, effort, n))
+            Cell("gain", f"N = {n}", effort.takes(len(rivals(n)) + 2), partial(gain, effort, n))
             for n in GAIN
         ],
         "harm": [

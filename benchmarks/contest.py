@@ -36,6 +36,8 @@ PERIOD_S = 0.5
 START_S = 4.0
 """That a server takes to start and to end, about."""
 EVENTS = 100_000
+LEADERS, EXHAUSTIVE = 5, 4
+"""Vectors predicted to be fastest that are tried; requests up to which all are."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +147,20 @@ def predicted(system: System, concurrency: int) -> list[Thresholds]:
     return [each.thresholds for each in ordered]
 
 
-def rivals(concurrency: int, count: int) -> list[Vector]:
-    """The ``count`` vectors other than (1, 1) that should be fastest."""
+def rivals(concurrency: int) -> list[Vector]:
+    """Vectors other than (1, 1) that could be fastest: all of them, or the best and neighbours.
+
+    The best are the `LEADERS` that should be fastest; a neighbour differs by one in one number.
+    """
     ordered = predicted(system_of(), concurrency)
-    return [each for each in ordered if each != ONES][:count]
+    if concurrency > EXHAUSTIVE:
+        leaders = ordered[:LEADERS]
+        ordered = [
+            each
+            for each in ordered
+            if any(sum(abs(a - b) for a, b in zip(each, one, strict=True)) <= 1 for one in leaders)
+        ]
+    return [each for each in ordered if each != ONES]
 
 
 def compare(turns: Sequence[tuple[Turn, Turn]], skip_s: float, blocks: int) -> tuple[Estimate, int]:

@@ -36,6 +36,20 @@ from tokenrouter.subserver.peers import PeerLinks
 NAMES = ("small", "large")
 POOL_TOKENS = 1 << 40
 MAX_VISITS = 1024
+
+
+class NoText:
+    """The vocabulary of requests without stop strings."""
+
+    def encode(self, text: str) -> list[int]:
+        """Nothing is written."""
+        return []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Nothing is read."""
+        return ""
+
+
 TOKEN = 7
 FORK = multiprocessing.get_context("fork")
 
@@ -114,7 +128,7 @@ def make_loop(
     link = ChildLink(ports.supervisor, NAMES[member])  # to nobody: there is no news
     links = PeerLinks(context, ports, member, roster, link)
     engine = FreeEngine(load.step_s)
-    return Subserver(member, NAMES, roster, engine, links, load.rules, str), links
+    return Subserver(member, NAMES, roster, engine, links, load.rules, NoText()), links
 
 
 @contextmanager

@@ -129,7 +129,7 @@ class FakeEngine:
         meanwhile()
         self.calls.append(("step", [(visit.uid, n) for visit, n in work], signals))
         self.free -= sum(n for _, n in work)
-        values = {signal.name: [0.5 + i for i in range(len(work))] for signal in signals}
+        values = {signal: [0.5 + i for i in range(len(work))] for signal in signals}
         tokens = [100 + i for i in range(len(work))]
         return StepBatch(tokens, values, self.logprobs, self.failed)
 

@@ -57,6 +57,16 @@ def text_of(ids: Sequence[int]) -> str:
     return "".join(map(chr, ids))
 
 
+class Characters:
+    """The vocabulary of these deployments."""
+
+    def encode(self, text: str) -> list[int]:
+        return list(map(ord, text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return text_of(ids)
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
@@ -174,7 +184,7 @@ class Deployment:
         self.members = [
             subserver(
                 m, self.names, roster, self.engines[m], self.links[m], rules,
-                decode=text_of, eager=eager, clock=lambda: self.now,
+                vocabulary=Characters(), eager=eager, clock=lambda: self.now,
             )
             for m in members
         ]  # fmt: skip

@@ -27,7 +27,7 @@ def run(output: Sequence[int], sampling: Sampling, prompt: Sequence[int] = (100,
         return [], finish
     for token in output:
         tokens.append(token)
-        if finish := rule.after(tokens, len(prompt)):
+        if finish := rule.after(tokens, len(prompt), len(tokens)):
             return tokens[len(prompt) :], finish
     return tokens[len(prompt) :], None
 
@@ -81,16 +81,16 @@ def test_a_stop_string_inside_one_token():
     rule = FinishRule(
         Sampling(9, stop=("lo wo",)), (), lambda ids: "".join("hello world " for _ in ids)
     )
-    assert rule.after([1, 7], 1) == {"type": "stop", "matched": "lo wo"}
+    assert rule.after([1, 7], 1, 2) == {"type": "stop", "matched": "lo wo"}
 
 
 def test_a_stop_string_over_tokens_without_text_of_their_own():
     # Bytes of one character in several tokens: only the last of them shows text.
     text = {(5,): "", (5, 6): "", (5, 6, 7): "\u20ac"}
     rule = FinishRule(Sampling(9, stop=("\u20ac",)), (), lambda ids: text.get(tuple(ids), ""))
-    assert rule.after([1, 5], 1) is None
-    assert rule.after([1, 5, 6], 1) is None
-    assert rule.after([1, 5, 6, 7], 1) == {"type": "stop", "matched": "\u20ac"}
+    assert rule.after([1, 5], 1, 2) is None
+    assert rule.after([1, 5, 6], 1, 3) is None
+    assert rule.after([1, 5, 6, 7], 1, 4) == {"type": "stop", "matched": "\u20ac"}
 
 
 def test_the_first_stop_string_that_occurs_is_named():

@@ -27,7 +27,7 @@ from tokenrouter.ipc.messages import (
     Route,
     Sampling,
 )
-from tokenrouter.subserver.home import MAX_EMPTY_HAND_OVERS, Home
+from tokenrouter.subserver.home import MAX_IDLE_MOVES, Home
 
 PROMPT = [101, 102, 103]
 
@@ -206,11 +206,11 @@ def test_logprobs_that_are_missing_fail_the_request(logprobs: list[Logprob] | No
 def test_an_algorithm_that_hands_over_in_circles_fails_its_request():
     desk = Desk()
     desk.submit()
-    for hop in range(MAX_EMPTY_HAND_OVERS):
+    for hop in range(MAX_IDLE_MOVES):
         desk.hand_over(hop % 2, 1 + hop, 3, to=1 - hop % 2)
     assert 1 in desk.home
-    end = MAX_EMPTY_HAND_OVERS % 2
-    desk.hand_over(end, 1 + MAX_EMPTY_HAND_OVERS, 3, to=1 - end)
+    end = MAX_IDLE_MOVES % 2
+    desk.hand_over(end, 1 + MAX_IDLE_MOVES, 3, to=1 - end)
     output = desk.output()
     assert output.tokens == []
     assert output.finish is not None
@@ -221,7 +221,7 @@ def test_an_algorithm_that_hands_over_in_circles_fails_its_request():
 def test_a_token_now_and_then_keeps_hand_overs_going():
     desk = Desk()
     desk.submit(sampling=limit(1000))
-    hops = 2 * MAX_EMPTY_HAND_OVERS + 3
+    hops = 2 * MAX_IDLE_MOVES + 3
     start = 3
     for hop in range(hops):
         tokens = [110] if hop % 50 == 0 else []

@@ -135,9 +135,9 @@ def test_signals_of_each_row_by_name():
     batch = engine.step([(v, 2) for v in visits], (Entropy(), TopProbability(), TopLogits(3)))
     contexts = [context_of(visit.tokens, 7) for visit in visits]
     assert set(batch.signals) == {"entropy", "top_probability", "top_logits_3"}
-    assert batch.signals["entropy"] == [entropy(context) for context in contexts]
-    assert batch.signals["top_probability"] == [top_probability(context) for context in contexts]
-    for row, context in zip(batch.signals["top_logits_3"], contexts, strict=True):
+    assert batch.signals[Entropy()] == [entropy(context) for context in contexts]
+    assert batch.signals[TopProbability()] == [top_probability(context) for context in contexts]
+    for row, context in zip(batch.signals[TopLogits(3)], contexts, strict=True):
         assert row == sorted((uniform(context, 3 + i) for i in range(3)), reverse=True)
     assert make().step([], ()).signals == {}
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 FRONT_END = -1
 DETOKENIZER = -2
 SUPERVISOR = -3
@@ -182,9 +182,9 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag="hand_over"):
     """Control moves to ``to``, through the home.
 
     The receiver's tokens become ``known[:start] + tokens``, positions counted from the
-    first prompt token. ``epoch`` is the hand-over the sender acts under. ``payload`` is
-    what the algorithm's ``send`` returned. ``logprobs`` of ``tokens``, on the way to the
-    home only, for requests that asked.
+    first prompt token; the last ``drafts`` of them are not final. ``epoch`` is the hand-over
+    the sender acts under. ``payload`` is what the algorithm's ``send`` returned.
+    ``logprobs``, on the way to the home only and for requests that asked: as in `Commit`.
     """
 
     uid: int
@@ -194,16 +194,23 @@ class HandOver(msgspec.Struct, frozen=True, array_like=True, tag="hand_over"):
     to: int
     payload: bytes = b""
     logprobs: list[Logprob] | None = None
+    drafts: int = 0
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
-    """Tokens written by a member that keeps control, with ``logprobs`` if the request asked."""
+    """The output becomes ``known[:start] + tokens``, of which the last ``drafts`` are not final.
+
+    The sender, which wrote them, keeps control. ``logprobs``, if the request asked: of the
+    last so many tokens, of which there may be more than ``tokens``: what is known by then of
+    drafts that stay.
+    """
 
     uid: int
     epoch: int
     start: int
     tokens: list[int]
     logprobs: list[Logprob] | None = None
+    drafts: int = 0
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):

@@ -16,12 +16,12 @@ import hashlib
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.schedulers.signals import Signal
+from tokenrouter.schedulers.signals import Declared
 
 
 @dataclass(slots=True)
@@ -29,7 +29,12 @@ class Request:
     """What an algorithm sees of a request, on one member.
 
     ``tokens`` is the prompt followed by the committed output as this member knows it;
-    read it, never change it. ``state`` starts as what `RoutingScheduler.start` returned.
+    read it, never change it. The last ``drafts`` of them are not final: see `Decision`.
+    ``state`` starts as what `RoutingScheduler.start` returned.
+
+    `RoutingScheduler.receive` may set two more. ``scratch``: ids that the next step reads
+    after ``tokens`` and then forgets; they are never output. ``proposals``: the laws from which
+    the drafts were drawn, oldest first, for a `signals.Checks` with a rule.
     """
 
     tokens: Sequence[int]
@@ -38,6 +43,9 @@ class Request:
     seed: int = 0
     sample: int = 0
     state: Any = None
+    drafts: int = 0
+    scratch: Sequence[int] = ()
+    proposals: Sequence[Proposal] = ()
     _prefix: bytes = field(default=b"", repr=False)
 
     @property
@@ -45,38 +53,89 @@ class Request:
         """Output tokens committed so far: the index of the token a step proposes."""
         return len(self.tokens) - self.prompt_length
 
-    def draw(self, stream: int = 0) -> float:
+    def draw(self, stream: int = 0, position: int | None = None) -> float:
         """A uniform number in [0, 1) that depends on nothing but what is being decided.
 
         The first 53 bits of BLAKE2b over (seed, prompt ids, sample index, position,
         ``stream``): the same whatever the batch, the member or the request's id. Use
-        different ``stream`` numbers for different draws at one position.
+        different ``stream`` numbers for different draws at one position. ``position``:
+        that of another output token than the next one.
         """
+        if position is None:
+            position = self.position
         if not self._prefix:
             prompt = self.tokens[: self.prompt_length]
             packed = struct.pack(f"<{len(prompt)}q", *prompt)
             self._prefix = hashlib.blake2b(packed, digest_size=16).digest()
-        key = struct.pack("<qqqq", self.seed, self.sample, self.position, stream)
+        key = struct.pack("<qqqq", self.seed, self.sample, position, stream)
         digest = hashlib.blake2b(self._prefix + key, digest_size=8).digest()
         return float(int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
+class Proposal(msgspec.Struct, frozen=True, array_like=True):
+    """The law from which a draft was drawn: ``probabilities[i]`` of token ``ids[i]``; they sum
+    to one. ``top``: the largest softmax probability of the raw logits there.
+    """
+
+    ids: Sequence[int]
+    probabilities: Sequence[float]
+    top: float
+
+
+class Check(msgspec.Struct, frozen=True):
+    """What a member that was handed a draft makes of it.
+
+    ``token``: what this member writes in its place, if it is taken back. ``probability`` of
+    the draft: the softmax of this member's raw logits there. ``accepted``: by the rule of
+    `signals.Checks`; without one, whether the draft is ``token``.
+    """
+
+    token: int
+    probability: float
+    accepted: bool
+
+
 class Step(msgspec.Struct, frozen=True):
-    """What one step of a request gave: proposed tokens and the declared signals."""
+    """What one step of a request gave: proposed tokens and the declared signals.
+
+    ``checks``: of each draft, oldest first, at the first step after a member that declares
+    `signals.Checks` was handed some. ``ends``: whether the first of ``tokens`` would end the
+    output (an end of sequence, a stop string, the length), for algorithms that draft.
+    ``scratch``: the step read `Request.scratch`; what it gave belongs there, and is no output.
+    """
 
     tokens: Sequence[int]
     signals: Mapping[str, Any]
+    checks: Sequence[Check] = ()
+    ends: bool = False
+    scratch: bool = False
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Commit the first ``keep`` tokens of the step; member ``to`` goes on.
+    """Take back the last ``cut`` drafts, commit ``keep`` tokens; member ``to`` goes on.
 
-    Tokens that are not kept are dropped: the member that goes on writes at their
-    position.
+    The tokens are the first of the step; after a ``cut``, it is what this member writes in the
+    place of the first draft taken back (its `Check.token`). What is not kept is dropped: the
+    member that goes on writes at that position.
+
+    Afterwards the last ``drafts`` tokens of the output are drafts: they may be taken back, are
+    not streamed, and end nothing. All tokens before them are final.
     """
 
     keep: int
     to: int
+    cut: int = 0
+    drafts: int = 0
+
+
+class Vocabulary(Protocol):
+    """Between text and token ids."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of ``text``, without marks of beginning or end."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``, special tokens included."""
 
 
 class RoutingScheduler:
@@ -93,6 +152,12 @@ class RoutingScheduler:
     members_needed: ClassVar[int | None] = None
     threshold_range: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
     """Legal values of ``router_threshold``; anything else is refused before routing."""
+    drafts: ClassVar[bool] = False
+    """Whether it ever decides on drafts (`Decision.drafts`)."""
+    vocabulary: Vocabulary
+    """Set on members, before any hook runs there."""
+    scratch_tokens = 0
+    """The longest `Request.scratch`."""
 
     def __init__(self, members: Sequence[str], router_threshold: float | None = None) -> None:
         if self.members_needed is not None and len(members) != self.members_needed:
@@ -109,7 +174,7 @@ class RoutingScheduler:
         self.members = tuple(members)
         self.router_threshold = router_threshold
 
-    def signals(self, member: int) -> Collection[Signal]:
+    def signals(self, member: int) -> Collection[Declared]:
         """Signals that `route` wants of a step on ``member``."""
         return ()
 
@@ -130,4 +195,7 @@ class RoutingScheduler:
         return b""
 
     def receive(self, request: Request, payload: bytes) -> None:
-        """``request`` arrived here with the ``payload`` its last member sent."""
+        """``request`` arrived here with the ``payload`` its last member sent.
+
+        May set ``request.scratch`` and ``request.proposals``.
+        """

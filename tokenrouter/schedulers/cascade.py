@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
-from tokenrouter.schedulers.signals import Signal, TopProbability
+from tokenrouter.schedulers.signals import Declared, TopProbability
 
 
 class Cascade(RoutingScheduler):
@@ -41,7 +41,7 @@ class Cascade(RoutingScheduler):
             )
         self.thresholds = tuple(thresholds)
 
-    def signals(self, member: int) -> Collection[Signal]:
+    def signals(self, member: int) -> Collection[Declared]:
         """The top probability, on every member that may defer."""
         return (TopProbability(),) if member < len(self.thresholds) else ()
 

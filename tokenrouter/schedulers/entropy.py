@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
-from tokenrouter.schedulers.signals import Entropy, Signal
+from tokenrouter.schedulers.signals import Declared, Entropy
 
 SMALL, LARGE = 0, 1
 
@@ -24,7 +24,7 @@ class EntropyRouting(RoutingScheduler):
         super().__init__(members, router_threshold)
         self.tau = 0.45 if router_threshold is None else router_threshold
 
-    def signals(self, member: int) -> Collection[Signal]:
+    def signals(self, member: int) -> Collection[Declared]:
         """The entropy of the small model's steps."""
         return (Entropy(),) if member == SMALL else ()
 

@@ -46,4 +46,35 @@ class TopLogits:
         return f"top_logits_{self.k}"
 
 
-Signal = Entropy | TopProbability | TopLogits
+@dataclass(frozen=True, slots=True)
+class TokenProbabilities:
+    """Softmax probabilities of ``ids``, in that order (floats)."""
+
+    ids: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """Key in `Step.signals`."""
+        return "token_probabilities"
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """Of every draft that this member is handed: `base.Check`, in `Step.checks`.
+
+    The step computes the logits after each of the drafts, which costs no other pass. Its token,
+    and that of every check, follows the request's sampling, penalties and grammar.
+    ``as_own``: log probabilities of drafts that stay are reported as this member's.
+    """
+
+    as_own: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the signal; it has no value in `Step.signals`."""
+        return "checks"
+
+
+Signal = Entropy | TopProbability | TopLogits | TokenProbabilities
+"""What has a value in `Step.signals`."""
+Declared = Signal | Checks

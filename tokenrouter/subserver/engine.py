@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tokenrouter.ipc.messages import Action, Logprob, Route, Sampling
-from tokenrouter.schedulers.base import Request, RoutingScheduler
-from tokenrouter.schedulers.signals import Signal
+from tokenrouter.schedulers.base import Check, Request, RoutingScheduler
+from tokenrouter.schedulers.signals import Checks, Signal
+from tokenrouter.subserver.finish import FinishRule
+
+
+class Checked(NamedTuple):
+    """A check of a draft; ``logprobs`` of the draft and of `Check.token`, if the request asks."""
+
+    check: Check
+    logprobs: tuple[Logprob, Logprob] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -28,7 +36,12 @@ class Visit:
     ``starved_at`` departures (`memory.py`). ``follows``: it lets an older visit compute the
     prompt that they share; ``unshared``: its own is not computed yet, for others to find.
     ``run``: steps here since control last came, if it is counted. ``handle`` belongs to the engine;
-    ``scheduler`` and ``request`` are the algorithm and what it sees.
+    ``scheduler`` and ``request`` are the algorithm and what it sees. ``ending``: the rule by
+    which its tokens end it, if its algorithm drafts.
+
+    ``check``: how it checks drafts; ``unchecked``: drafts before the last ``scratch`` tokens
+    that this member was handed and is to check; ``checked``: what steps have found of the
+    first of them. The last ``scratch`` tokens are read once and forgotten.
 
     ``cuts``: each position from which tokens were replaced, in order, so that whoever
     follows ``tokens`` need not compare them (`Seen`). ``eos_ids``: of every member of the
@@ -63,6 +76,11 @@ class Visit:
     scheduler: RoutingScheduler = field(init=False, repr=False)
     request: Request = field(init=False, repr=False)
     signals: tuple[Signal, ...] = ()
+    check: Checks | None = None
+    unchecked: int = 0
+    scratch: int = 0
+    checked: list[Checked] = field(default_factory=list)
+    ending: FinishRule | None = None
 
     @property
     def length(self) -> int:
@@ -78,6 +96,26 @@ class Visit:
     def written(self) -> int:
         """Output tokens known."""
         return len(self.tokens) - self.prompt_length
+
+    def would_end(self, token: int) -> bool:
+        """Whether the output ends with ``token`` next, if the algorithm wants to know."""
+        if self.ending is None:
+            return False
+        self.tokens.append(token)
+        try:
+            return self.ending.after(self.tokens, self.prompt_length, self.length) is not None
+        finally:
+            self.tokens.pop()
+
+    def to_check(self, n: int) -> range:
+        """Positions of the drafts to check when a step feeds the next ``n`` tokens: those
+        whose logits it computes.
+        """
+        if not self.unchecked:
+            return range(0)
+        stop = len(self.tokens) - self.scratch
+        first = max(self.computed + 1, stop - self.unchecked)
+        return range(first, max(first, min(self.computed + n + 1, stop)))
 
 
 @dataclass(slots=True)
@@ -103,15 +141,17 @@ class StepBatch:
     """What one step gave, row by row as the work was passed.
 
     ``tokens[i]``: the token drawn after row i; meaningful only where the row's visit has
-    nothing left to feed. ``signals[name][i]``: the value of a signal for row i.
+    nothing left to feed. ``signals[signal][i]``: its value for row i, where the visit asks.
     ``logprobs[i]``: of that token, for rows whose sampling asks. ``failed[i]``: why no token
-    can be drawn after row i.
+    can be drawn after row i. ``checks[i]``: of drafts of row i that it found, see
+    `Visit.to_check`.
     """
 
     tokens: Sequence[int]
-    signals: Mapping[str, Sequence[Any]]
+    signals: Mapping[Signal, Sequence[Any]]
     logprobs: Mapping[int, Logprob] = field(default_factory=dict)
     failed: Mapping[int, str] = field(default_factory=dict)
+    checks: Mapping[int, Sequence[Checked]] = field(default_factory=dict)
 
 
 Meanwhile = Callable[[], None]
@@ -176,6 +216,9 @@ class Engine(Protocol):
         self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
     ) -> StepBatch:
         """Feed ``n`` pending tokens of each visit in one forward pass and sample.
+
+        Drafts that `Visit.to_check` names are checked. After ``scratch`` tokens the draw is
+        greedy and follows no rules: it is read, not written.
 
         ``meanwhile`` is called once, as soon as that delays neither the pass nor itself: on a
         device that computes by itself, while it does.

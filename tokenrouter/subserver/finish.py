@@ -41,14 +41,18 @@ class FinishRule:
         """The finish of a request with ``count`` output tokens that may not grow."""
         return {"type": "length", "length": self._limit} if count >= self._limit else None
 
-    def after(self, tokens: Sequence[int], prompt_length: int) -> Finish | None:
-        """The finish that the last of ``tokens`` (prompt and output) causes, if any."""
-        if len(tokens) - prompt_length >= self._limit:
-            return self.full(len(tokens) - prompt_length)
-        if tokens[-1] in self._ends:
-            return {"type": "stop", "matched": tokens[-1]}
+    def after(self, tokens: Sequence[int], prompt_length: int, length: int) -> Finish | None:
+        """The finish that the last of the first ``length`` tokens causes, if any.
+
+        ``tokens``: prompt and output.
+        """
+        if length - prompt_length >= self._limit:
+            return self.full(length - prompt_length)
+        last = tokens[length - 1]
+        if last in self._ends:
+            return {"type": "stop", "matched": last}
         if self._stop:
-            tail = self._decode(tokens[max(prompt_length, len(tokens) - self._window) :])
+            tail = self._decode(tokens[max(prompt_length, length - self._window) : length])
             for text in self._stop:
                 if text in tail:
                     return {"type": "stop", "matched": text}

@@ -38,8 +38,8 @@ POOL_SHARE = 0.9
 BY_CLIENT = "Aborted by the client"
 PROBE_TOKENS = 2
 """Prompt and output of a health probe."""
-MAX_EMPTY_HAND_OVERS = 100
-"""Hand-overs in a row without a token: one more, and the algorithm goes round in circles."""
+MAX_IDLE_MOVES = 100
+"""Of a request (`Owned.idle_moves`): one more, and its algorithm goes round in circles."""
 
 Post = Callable[[int, "Open | HandOver | Close"], None]
 HomeMessage = Submit | Abort | Commit | HandOver | Blocked | Admitted | Failed
@@ -241,39 +241,34 @@ class Home:
         owned.known[member] = len(submit.prompt)
 
     def _commit(self, owned: Owned, sender: int, message: Commit | HandOver) -> None:
-        before, written = len(owned.tokens), message.tokens
-        if not owned.prompt_length <= message.start <= before:
-            where = f"position {message.start}, output has {before}"
-            self._finish(owned, aborted(f"member {sender} committed at {where}", 500))
+        if problem := _problem(owned, message):
+            self._finish(owned, aborted(f"member {sender} {problem}", 500))
             return
-        logprobs = message.logprobs or ()
-        if owned.submit.sampling.logprobs is not None and len(logprobs) != len(written):
-            what = f"{len(logprobs)} log probabilities of {len(written)} tokens"
-            self._finish(owned, aborted(f"member {sender} sent {what}", 500))
-            return
+        before, final = len(owned.tokens), owned.final
+        owned.cut(message.start)
+        owned.append(sender, message.tokens, message.logprobs or ())
+        finish = owned.settle(message.drafts)
+        grown = owned.final - final
         if self._recorder is not None:
-            self._recorder.decided(owned, sender, message, self._clock())
-        if message.start < before:
-            owned.cut(message.start)
-        finish = owned.append(sender, written, logprobs)
-        if written and not owned.first_token:
+            self._recorder.decided(owned, sender, message, before, grown, self._clock())
+        if grown and not owned.first_token:
             owned.first_token = self._clock()
-        after = len(owned.tokens)
-        self._tokens += after - before
-        owned.known[sender] = after
+        self._tokens += len(owned.tokens) - before
+        owned.known[sender] = len(owned.tokens)
         if finish:
             self._finish(owned, finish)
             return
-        owned.empty_hand_overs = 0 if written else owned.empty_hand_overs + 1
-        if owned.empty_hand_overs > MAX_EMPTY_HAND_OVERS:
-            circles = f"{owned.empty_hand_overs} hand-overs in a row without a token"
+        moves = isinstance(message, HandOver) or not message.tokens
+        owned.idle_moves = 0 if grown else owned.idle_moves + moves
+        if owned.idle_moves > MAX_IDLE_MOVES:
+            circles = f"{owned.idle_moves} hand-overs in a row without a token"
             self._finish(owned, aborted(f"algorithm {owned.route.algorithm!r}: {circles}", 500))
             return
         if isinstance(message, HandOver):
             owned.hand_overs += 1
             self.hand_overs[sender][message.to] += 1
             self._give_control(owned, message.to, message.payload)
-        if written and owned.submit.stream:
+        if grown and owned.submit.stream:
             self._changed[owned.uid] = owned
 
     def _give_control(self, owned: Owned, member: int, payload: bytes) -> None:
@@ -283,7 +278,10 @@ class Home:
         owned.epoch += 1
         owned.control = member
         missing = owned.tokens[start:]
-        self._post(member, HandOver(owned.uid, owned.epoch, start, missing, member, payload))
+        self._post(
+            member,
+            HandOver(owned.uid, owned.epoch, start, missing, member, payload, drafts=owned.drafts),
+        )
         owned.known[member] = len(owned.tokens)
 
     def _finish(self, owned: Owned, finish: Finish) -> None:
@@ -303,6 +301,21 @@ def _is_probe(submit: Submit) -> bool:
     """Whether it asks for no more than a sign of life, which must not wait behind long ones."""
     size = len(submit.prompt) + submit.sampling.max_new_tokens
     return size <= PROBE_TOKENS and len(submit.route.members) == 1
+
+
+def _problem(owned: Owned, message: Commit | HandOver) -> str | None:
+    """What cannot be in a member's message about a request, if anything is."""
+    start, end = message.start, message.start + len(message.tokens)
+    if not owned.final <= start <= len(owned.tokens):
+        where = f"{owned.final} tokens are final of {len(owned.tokens)}"
+        return f"committed at position {start}, and {where}"
+    if not owned.final <= end - message.drafts <= end:
+        return f"called {message.drafts} tokens drafts, and {end - owned.final} are not final"
+    if owned.submit.sampling.logprobs is not None:
+        count = len(message.logprobs or ())
+        if not len(message.tokens) <= count <= end - owned.final:
+            return f"sent {count} log probabilities of {len(message.tokens)} tokens"
+    return None
 
 
 def _concerns(process: int, submit: Submit) -> bool:

@@ -38,12 +38,12 @@ from tokenrouter.ipc.messages import (
     ToRank,
 )
 from tokenrouter.ipc.supervision import Down, Drain, News, Roster, Up
-from tokenrouter.schedulers.base import Step
+from tokenrouter.schedulers.base import Step, Vocabulary
 from tokenrouter.subserver.batching import Rules, choose
 from tokenrouter.subserver.blocking import Blocking
 from tokenrouter.subserver.controls import LONGEST_S, carry_out
+from tokenrouter.subserver.decisions import kept_logprobs, kept_tokens
 from tokenrouter.subserver.engine import Engine, StepBatch, Visit, Work
-from tokenrouter.subserver.finish import Decode
 from tokenrouter.subserver.home import Home
 from tokenrouter.subserver.links import Links
 from tokenrouter.subserver.measurements import Meter
@@ -67,7 +67,7 @@ class Subserver:
         member: index of this member.
         names: of all members.
         rules: how it batches; ``eager``: whether its home opens every visit at once.
-        decode: token ids to text, for stop strings.
+        vocabulary: of this member, for stop strings and algorithms.
         clock: seconds, monotonic.
         profile: steps that were measured before it serves, by batch size.
         recorder: of its home's decisions.
@@ -81,7 +81,7 @@ class Subserver:
         engine: Engine,
         links: Links,
         rules: Rules,
-        decode: Decode,
+        vocabulary: Vocabulary,
         eager: bool = False,
         clock: Callable[[], float] = time.monotonic,
         profile: Mapping[int, StepSums] = {},
@@ -91,9 +91,11 @@ class Subserver:
         self.engine = engine
         self.rules = rules
         eos_ids = [each.eos_ids for each in roster.members]
-        self.visits = Visits(engine, Router(names, member), eos_ids)
+        self.visits = Visits(engine, Router(names, member, vocabulary), eos_ids)
         self.memory = Memory(engine, self.visits)
-        self.home = Home(member, roster, self._post, self._cached, decode, eager, clock, recorder)
+        self.home = Home(
+            member, roster, self._post, self._cached, vocabulary.decode, eager, clock, recorder
+        )
         self.stats = Stats(clock())
         self.meter = Meter(member, len(names), clock(), profile)
         self.thresholds = Thresholds(member, rules.thresholds)
@@ -149,13 +151,15 @@ class Subserver:
 
     def step(self, work: Sequence[Work]) -> StepBatch:
         """Run the engine on ``work``; afterwards its tokens are in KV."""
-        signals = {signal.name: signal for visit, _ in work for signal in visit.signals}
+        signals = dict.fromkeys(signal for visit, _ in work for signal in visit.signals)
         started = self._clock()
-        batch = self.engine.step(work, tuple(signals.values()), self._stream)
+        batch = self.engine.step(work, tuple(signals), self._stream)
         ended = self._clock()
         self.stats.stepped(len(work), ended - started, ended)
-        for visit, n in work:
+        for row, (visit, n) in enumerate(work):
             visit.computed += n
+            if row in batch.checks:
+                visit.checked += batch.checks[row]
             if visit.unshared:
                 self.memory.share_prompt(visit)
         return batch
@@ -169,33 +173,33 @@ class Subserver:
             if row in batch.failed:
                 self._fail(visit.uid, visit.home, RequestError(batch.failed[row]))
                 continue
-            signals = {each.name: columns[each.name][row] for each in visit.signals}
-            self._route(
-                visit, Step((token,), signals), [logprobs[row]] if row in logprobs else None
-            )
+            signals = {each.name: columns[each][row] for each in visit.signals}
+            step = self.visits.finish_step(visit, token, signals)
+            self._route(visit, step, logprobs.get(row))
         self._flush()
 
-    def _route(self, visit: Visit, step: Step, logprobs: list[Logprob] | None) -> None:
+    def _route(self, visit: Visit, step: Step, logprob: Logprob | None) -> None:
         try:
             decision, payload = self.visits.router.decide(visit, step)
         except RoutingError as error:
             self._fail(visit.uid, visit.home, error)
             return
-        uid, home, keep, to = visit.uid, visit.home, decision.keep, decision.to
-        kept = list(step.tokens[:keep])
-        self.stats.written_tokens += keep
-        self.meter.decided(visit, keep, to)
-        start = len(visit.tokens)
+        uid, home, to, drafts = visit.uid, visit.home, decision.to, decision.drafts
+        kept = kept_tokens(step, decision)
+        start = len(visit.tokens) - decision.cut
+        self.stats.written_tokens += len(kept)
+        final = visit.request.drafts - decision.cut + len(kept) - drafts
+        self.meter.decided(visit, final, to)
         # Its home ends a full request; meanwhile it must not run ahead past its memory.
-        full = start + keep - visit.prompt_length >= visit.sampling.max_new_tokens
+        full = start + len(kept) - visit.prompt_length >= visit.sampling.max_new_tokens
         stays = to == self.member
-        self._events.append((home, Stepped(uid, kept, stays and not full)))
+        self._events.append((home, Stepped(uid, kept, stays and not full, decision.cut, drafts)))
         message: Commit | HandOver
-        written = None if logprobs is None else logprobs[:keep]
+        written = None if logprob is None else kept_logprobs(visit, decision, logprob)
         if stays:
-            message = Commit(uid, visit.epoch, start, kept, written)
+            message = Commit(uid, visit.epoch, start, kept, written, drafts)
         else:
-            message = HandOver(uid, visit.epoch, start, kept, to, payload, written)
+            message = HandOver(uid, visit.epoch, start, kept, to, payload, written, drafts)
         self._tell_home(home, message)
 
     def _dispatch(self, sender: int, message: Message | News) -> None:

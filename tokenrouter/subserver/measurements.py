@@ -109,11 +109,11 @@ class Meter:
         """The loop was kept from its next step: the time of the last one is not known."""
         self._open = None
 
-    def decided(self, visit: Visit, keep: int, to: int) -> None:
-        """After a step of ``visit``, ``keep`` tokens were kept, and member ``to`` goes on."""
+    def decided(self, visit: Visit, kept: int, to: int) -> None:
+        """A step of ``visit`` made ``kept`` tokens final, and member ``to`` goes on."""
         if visit.counted:
             self._hops[to] += 1
-            self._kept[to] += keep
+            self._kept[to] += kept
             run = visit.run + 1
             if to == self._me:
                 visit.run = run

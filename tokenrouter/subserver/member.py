@@ -15,8 +15,8 @@ from tokenrouter.configuration.model import TIMED_CONTEXT_LENGTH, TIMED_POOL_TOK
 from tokenrouter.ipc.messages import StepSums
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import MemberReady
+from tokenrouter.schedulers.base import Vocabulary
 from tokenrouter.subserver.engine import Engine
-from tokenrouter.subserver.finish import Decode
 from tokenrouter.subserver.profile import BUDGET_S, profile, profile_of_law
 from tokenrouter.subserver.ranks import RankedEngine
 from tokenrouter.subserver.timed import TimedEngine, step_law
@@ -29,14 +29,14 @@ TIMED_VISITS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One loaded model. ``decode`` gives the text of ids, special tokens included.
+    """One loaded model.
 
     ``profile``: how long steps take, if the planner will ask. ``ranked``: the engine again,
     if it is rank 0 of several.
     """
 
     engine: Engine
-    decode: Decode
+    vocabulary: Vocabulary
     ready: MemberReady
     profile: Mapping[int, StepSums]
     ranked: RankedEngine | None = None
@@ -89,12 +89,16 @@ def _sglang(config: Config, ports: Ports, index: int, cores: Sequence[int]) -> M
     if config.planned:
         budget_s = BUDGET_S if alone else math.inf
         measured = profile(engine, model.max_batch, lambda work: engine.step(work, ()), budget_s)
-    return Member(engine, engine.decode, ready, measured, None if alone else engine)
+    return Member(engine, engine.vocabulary, ready, measured, None if alone else engine)
 
 
 def _timed(config: Config, model: ModelConfig, index: int) -> Member:
     from tokenrouter.subserver.sglang_compat.serving import front_end_args, load_tokenizer
-    from tokenrouter.subserver.sglang_compat.vocabulary import fingerprint, printable_ids
+    from tokenrouter.subserver.sglang_compat.vocabulary import (
+        TokenizerVocabulary,
+        fingerprint,
+        printable_ids,
+    )
 
     tokenizer = load_tokenizer(front_end_args(config))
     step_ms = model.step_ms
@@ -117,4 +121,4 @@ def _timed(config: Config, model: ModelConfig, index: int) -> Member:
         tokenizer=fingerprint(tokenizer),
     )
     measured = profile_of_law(law, model.max_batch) if config.planned else {}
-    return Member(engine, tokenizer.decode, ready, measured)
+    return Member(engine, TokenizerVocabulary(tokenizer), ready, measured)

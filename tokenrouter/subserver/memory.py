@@ -133,4 +133,5 @@ class Memory:
         self._engine.release(visit)
         visit.resident = visit.unshared = False
         visit.computed = 0
+        visit.checked.clear()
         visit.eager = False

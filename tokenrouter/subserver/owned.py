@@ -14,11 +14,13 @@ CONTEXT_TOKENS = 5
 class Owned:
     """The authoritative state of one request.
 
-    ``tokens``: prompt and output. ``writers[i]``: the member that wrote output token i;
-    ``logprobs[i]``: its probability, if the request asked (else the list stays empty).
+    ``tokens``: prompt and output, of which the first ``final`` stand: the rest are drafts,
+    which may be taken back and are told to nobody. ``writers[i]``: the member that wrote output
+    token i; ``logprobs[i]``: its probability, if the request asked (else the list stays empty).
     ``known[m]``: how many of ``tokens`` member m has been told or wrote itself; members
     in it have an open visit. ``control``: the member that writes next, since ``epoch``
-    hand-overs. ``empty_hand_overs``: those since the last token.
+    hand-overs. ``idle_moves``: hand-overs, and steps that took tokens back, since the last
+    final token.
     ``counted``: it is in the home's `Live`. ``started``, ``first_token``: as in `Output`.
     """
 
@@ -27,14 +29,14 @@ class Owned:
         self.route: Route = submit.route
         self.uid = submit.uid
         self.tokens = list(submit.prompt)
-        self.prompt_length = len(submit.prompt)
+        self.final = self.prompt_length = len(submit.prompt)
         self.writers: list[int] = []
         self.logprobs: list[Logprob] = []
         self.known: dict[int, int] = {}
         self.control = submit.route.home
         self.epoch = 0
         self.hand_overs = 0
-        self.empty_hand_overs = 0
+        self.idle_moves = 0
         self.counted = False
         self.started = 0.0
         self.first_token = 0.0
@@ -42,34 +44,38 @@ class Owned:
         self._written = [0] * members
         self._sent = 0
 
-    def append(
-        self, writer: int, tokens: Sequence[int], logprobs: Sequence[Logprob] = ()
-    ) -> Finish | None:
-        """Add tokens one by one, up to the finish that one of them causes.
+    @property
+    def drafts(self) -> int:
+        """Tokens that may yet be taken back."""
+        return len(self.tokens) - self.final
 
-        ``logprobs``: one for each token, if the request asked.
-        """
-        before = len(self.writers)
-        if finish := self._rule.full(before):
-            return finish
-        finish = None
-        for token in tokens:
-            self.tokens.append(token)
-            self.writers.append(writer)
-            if finish := self._rule.after(self.tokens, self.prompt_length):
-                break
-        added = len(self.writers) - before
-        self._written[writer] += added
+    def append(self, writer: int, tokens: Sequence[int], logprobs: Sequence[Logprob] = ()) -> None:
+        """Add drafts. ``logprobs``: of the last so many tokens then, if the request asked."""
+        self.tokens += tokens
+        self.writers += [writer] * len(tokens)
         if logprobs:
-            self.logprobs += logprobs[:added]
+            del self.logprobs[len(self.writers) - len(logprobs) :]
+            self.logprobs += logprobs
+
+    def settle(self, drafts: int) -> Finish | None:
+        """Make all but the last ``drafts`` tokens final, up to one that ends the request.
+
+        What follows that one is forgotten, for every member alike.
+        """
+        finish = self._rule.full(self.final - self.prompt_length)
+        length = len(self.tokens) - drafts
+        while finish is None and self.final < length:
+            self._written[self.writers[self.final - self.prompt_length]] += 1
+            self.final += 1
+            finish = self._rule.after(self.tokens, self.prompt_length, self.final)
+        if finish:
+            self.cut(self.final)
         return finish
 
     def cut(self, length: int) -> None:
-        """Forget tokens from position ``length`` on, for every member alike."""
+        """Forget drafts from position ``length`` on, for every member alike."""
         if length < len(self.tokens):
             del self.tokens[length:]
-            for writer in self.writers[length - self.prompt_length :]:
-                self._written[writer] -= 1
             del self.writers[length - self.prompt_length :]
             del self.logprobs[length - self.prompt_length :]
             for member, known in self.known.items():
@@ -77,23 +83,24 @@ class Owned:
 
     def output(self, finish: Finish | None, cached_tokens: int) -> Output:
         """What the detokenizer has not been told yet."""
-        sent, self._sent = self._sent, len(self.writers)
+        written = self.final - self.prompt_length
+        sent, self._sent = self._sent, written
         sampling = self.submit.sampling
         return Output(
             rid=self.submit.rid,
-            tokens=self.tokens[self.prompt_length + sent :],
+            tokens=self.tokens[self.prompt_length + sent : self.final],
             context=None if sent else self.submit.prompt[-CONTEXT_TOKENS:],
             finish=finish,
             prompt_tokens=self.prompt_length,
-            completion_tokens=len(self.writers),
+            completion_tokens=written,
             cached_tokens=cached_tokens,
             member_tokens=list(self._written),
             hand_overs=self.hand_overs,
-            token_models=self.writers[sent:] if self.route.token_models else None,
+            token_models=self.writers[sent:written] if self.route.token_models else None,
             skip_special_tokens=sampling.skip_special_tokens,
             spaces_between_special_tokens=sampling.spaces_between_special_tokens,
             no_stop_trim=sampling.no_stop_trim,
-            logprobs=None if sampling.logprobs is None else self.logprobs[sent:],
+            logprobs=None if sampling.logprobs is None else self.logprobs[sent:written],
             started=self.started,
             first_token=self.first_token,
         )

@@ -51,7 +51,7 @@ def run_member(
         engine,
         links,
         rules_of(config, index),
-        member.decode,
+        member.vocabulary,
         eager=config.prefill == "eager",
         profile=member.profile,
         recorder=recorder,

@@ -13,7 +13,7 @@ header["fields"]]``, little-endian and packed:
     time     f8  seconds, on the monotonic clock of the host
     member   u2  that has stepped, as an index of ``members``
     to       u2  the member that goes on
-    kept     u2  tokens of the step that were committed
+    kept     u2  tokens that the step made final
     visits   u2  members that the request may visit (all of them: it waits for thresholds)
     fed      u4  tokens that were new to the member at this step: those since its last one, or,
                  at the first, the prompt as well (the prefix cache may have had some of them)
@@ -90,17 +90,28 @@ class Recorder:
         """Decisions that are in no file."""
         return self._refused + self._unwritten
 
-    def decided(self, owned: Owned, member: int, message: Commit | HandOver, now: float) -> None:
-        """What ``member`` decided after a step, at ``now``."""
+    def decided(
+        self,
+        owned: Owned,
+        member: int,
+        message: Commit | HandOver,
+        length: int,
+        kept: int,
+        now: float,
+    ) -> None:
+        """What ``member`` decided at ``now``, after a step that had seen ``length`` tokens.
+
+        It made ``kept`` tokens final.
+        """
         if self._file is None or len(self._queue) >= MAX_QUEUED:
             self._refused += 1
             return
         seen = self._seen.setdefault(owned.uid, {})
         # Whoever knows all has the last token fed again.
-        fed = max(message.start - seen.get(member, 0), 1)
+        fed = max(length - seen.get(member, 0), 1)
         seen[member] = message.start
         to = message.to if isinstance(message, HandOver) else member
-        kept, visits = len(message.tokens), len(owned.route.members)
+        visits = len(owned.route.members)
         self._queue.append(ROW.pack(owned.uid, now, member, to, kept, visits, fed))
 
     def ended(self, uid: int) -> None:

@@ -15,12 +15,13 @@ import msgspec
 
 from tokenrouter.errors import RoutingError, TokenRouterError
 from tokenrouter.histogram import Histogram
-from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
+from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step, Vocabulary
 from tokenrouter.schedulers.registry import create
-from tokenrouter.schedulers.signals import Signal
+from tokenrouter.schedulers.signals import Checks, Declared, Signal
+from tokenrouter.subserver.decisions import problem_of
 from tokenrouter.subserver.engine import Visit
+from tokenrouter.subserver.finish import FinishRule
 
-MAX_PAYLOAD_BYTES = 64 * 1024
 KEPT_ALGORITHMS = 256
 """Distinct (algorithm, threshold, arguments) kept ready; others are made again."""
 HOOK_S = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -32,9 +33,10 @@ logger = logging.getLogger(__name__)
 class Router:
     """Runs the hooks of every visit on member ``me``."""
 
-    def __init__(self, members: Sequence[str], me: int) -> None:
+    def __init__(self, members: Sequence[str], me: int, vocabulary: Vocabulary) -> None:
         self._members = tuple(members)
         self._me = me
+        self._vocabulary = vocabulary
         self.seconds = {hook: Histogram(HOOK_S) for hook in ("start", "route", "receive")}
         """Time in hooks that did not fail; ``send`` counts as part of ``route``."""
         self._scheduler = lru_cache(KEPT_ALGORITHMS)(self._create)
@@ -50,7 +52,12 @@ class Router:
         try:
             key = msgspec.msgpack.encode((route.algorithm, route.router_threshold, route.args))
             visit.scheduler = self._scheduler(key)
-            visit.signals = _known(visit.scheduler.signals(self._me))
+            known = _known(visit.scheduler.signals(self._me))
+            visit.signals = tuple(each for each in known if isinstance(each, Signal))
+            visit.check = next((each for each in known if isinstance(each, Checks)), None)
+            if visit.scheduler.drafts:
+                decode = self._vocabulary.decode
+                visit.ending = FinishRule(visit.sampling, visit.eos_ids, decode)
             visit.request = Request(
                 visit.tokens, visit.prompt_length, self._me, route.seed, route.sample
             )
@@ -74,7 +81,9 @@ class Router:
         except Exception as error:
             raise self._broken(visit, "route", error) from error
         self.seconds["route"].observe(time.perf_counter() - began)
-        self._check(visit, step, decision, payload)
+        if problem := problem_of(visit, step, decision, payload):
+            logger.error("request %d: %r decided %s", visit.uid, visit.route.algorithm, problem)
+            raise _failed(visit, f"decided {problem}")
         return decision, payload
 
     def receive(self, visit: Visit, payload: bytes) -> None:
@@ -92,26 +101,9 @@ class Router:
 
     def _create(self, key: bytes) -> RoutingScheduler:
         name, threshold, args = msgspec.msgpack.decode(key)
-        return create(name, self._members, threshold, args)
-
-    def _check(self, visit: Visit, step: Step, decision: Decision, payload: bytes) -> None:
-        route = visit.route
-        problem = None
-        if type(decision.keep) is not int or type(decision.to) is not int:
-            problem = f"keep={decision.keep!r}, to={decision.to!r}, which must be ints"
-        elif type(payload) is not bytes:
-            problem = f"a payload of type {type(payload).__name__}, which must be bytes"
-        elif not 0 <= decision.keep <= len(step.tokens):
-            problem = f"keep={decision.keep} of a step of {len(step.tokens)} tokens"
-        elif decision.to not in route.members:
-            problem = f"to={decision.to}, which is not one of its members {route.members}"
-        elif decision.keep == 0 and decision.to == self._me:
-            problem = "keep=0 and the same member goes on: the step would repeat for ever"
-        elif len(payload) > MAX_PAYLOAD_BYTES:
-            problem = f"a payload of {len(payload)} bytes (limit {MAX_PAYLOAD_BYTES})"
-        if problem:
-            logger.error("request %d: %r decided %s", visit.uid, route.algorithm, problem)
-            raise _failed(visit, f"decided {problem}")
+        scheduler = create(name, self._members, threshold, args)
+        scheduler.vocabulary = self._vocabulary
+        return scheduler
 
     def _broken(self, visit: Visit, hook: str, error: Exception) -> RoutingError:
         if not isinstance(error, TokenRouterError):
@@ -125,11 +117,11 @@ def _failed(visit: Visit, what: str) -> RoutingError:
     return RoutingError(f"algorithm {visit.route.algorithm!r}: {what} (request {visit.uid})")
 
 
-def _known(signals: Iterable[object]) -> tuple[Signal, ...]:
+def _known(signals: Iterable[object]) -> list[Declared]:
     """Signals, checked: an engine computes no others."""
-    known = []
+    known: list[Declared] = []
     for signal in signals:
-        if not isinstance(signal, Signal):
+        if not isinstance(signal, Declared):
             raise TypeError(f"unknown signal {signal!r}")
         known.append(signal)
-    return tuple(known)
+    return known

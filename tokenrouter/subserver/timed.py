@@ -16,8 +16,15 @@ import numpy
 
 from tokenrouter.errors import UnsupportedError
 from tokenrouter.ipc.messages import Action, Logprob
-from tokenrouter.schedulers.signals import Entropy, Signal, TopLogits, TopProbability
-from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
+from tokenrouter.schedulers.base import Check
+from tokenrouter.schedulers.signals import (
+    Entropy,
+    Signal,
+    TokenProbabilities,
+    TopLogits,
+    TopProbability,
+)
+from tokenrouter.subserver.engine import Checked, Meanwhile, StepBatch, Visit, Work, nothing
 
 SPIN_S = 0.001
 _MASK = (1 << 64) - 1
@@ -83,12 +90,18 @@ class TimedEngine:
         """Feed, wait until the step's time is over, and answer."""
         due = self._clock() + self._step_s(len(work))
         contexts = [self._feed(visit, n) for visit, n in work]
+        checks = {
+            row: self._check(visit, positions)
+            for row, (visit, n) in enumerate(work)
+            if (positions := visit.to_check(n))
+        }
         self._used += sum(n for _, n in work)
         tokens = [next_token(context, self._alphabet) for context in contexts]
         batch = StepBatch(
             tokens=tokens,
-            signals={each.name: [_signal(each, c) for c in contexts] for each in signals},
+            signals={each: [_signal(each, c) for c in contexts] for each in signals},
             logprobs=_certainties(work, tokens),
+            checks=checks,
         )
         meanwhile()
         self._wait_until(due)
@@ -118,6 +131,17 @@ class TimedEngine:
         if action == "flush_cache":
             return "a timed member has no cache"
         raise UnsupportedError(f"{action}: a timed member has no weights and computes nothing")
+
+    def _check(self, visit: Visit, positions: range) -> list[Checked]:
+        """Of drafts whose contexts are fed."""
+        checked = []
+        for position in positions:
+            context, draft = visit.handle[position], visit.tokens[position]
+            token = next_token(context, self._alphabet)
+            check = Check(token, token_probability(context, draft), draft == token)
+            certain = (Logprob(0.0, []), Logprob(0.0, []))
+            checked.append(Checked(check, certain if visit.sampling.logprobs is not None else None))
+        return checked
 
     def _feed(self, visit: Visit, n: int) -> int:
         """The KV of a visit is the hash of every prefix; returns that of the longest."""
@@ -174,6 +198,11 @@ def top_probability(context: int) -> float:
     return 1.0 - uniform(context, 2)
 
 
+def token_probability(context: int, token: int) -> float:
+    """The probability this engine reports of one token after a context: uniform in [0, 1)."""
+    return uniform(extend_context(context, token), 2)
+
+
 def step_law(step_ms: float | Mapping[Any, float]) -> Callable[[int], float]:
     """Seconds per step of b visits, from milliseconds.
 
@@ -208,6 +237,8 @@ def _signal(signal: Signal, context: int) -> Any:
             return top_probability(context)
         case TopLogits(k):
             return sorted((uniform(context, 3 + i) for i in range(k)), reverse=True)
+        case TokenProbabilities(ids):
+            return [token_probability(context, token) for token in ids]
 
 
 def _mix(value: int) -> int:

@@ -8,22 +8,28 @@ the same events to the same table gives the same batches, on every rank of a mem
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from tokenrouter.errors import RoutingError
 from tokenrouter.ipc.messages import Close, HandOver, Open
+from tokenrouter.schedulers.base import Step
 from tokenrouter.subserver.engine import Engine, Visit
 from tokenrouter.subserver.routing import Router
 
 
 class Stepped(msgspec.Struct, frozen=True):
-    """A step's outcome for one visit: ``tokens`` join it; it keeps control or not."""
+    """A step's outcome for one visit: ``tokens`` replace the last ``cut`` ones, and of all of
+    them the last ``drafts`` are not final; it keeps control or not.
+    """
 
     uid: int
     tokens: Sequence[int]
     control: bool
+    cut: int = 0
+    drafts: int = 0
 
 
 Event = Open | HandOver | Close | Stepped
@@ -70,7 +76,11 @@ class Visits:
         elif visit is None:
             self.stale += 1
         elif isinstance(event, Stepped):
+            self._cut(visit, visit.length - event.cut)
             visit.tokens += event.tokens
+            if event.control:
+                self._keep_pending(visit, 1)
+            self._settle(visit, event.drafts)
             visit.control = event.control
             visit.ready_since = now
         elif isinstance(event, HandOver):
@@ -101,21 +111,53 @@ class Visits:
                 f"request {visit.uid}: tokens {visit.length}..{event.start - 1} never arrived"
             )
         self._cut(visit, event.start)
-        if event.start < visit.length:
-            del visit.tokens[event.start :]
-            visit.cuts.append(event.start)
         visit.tokens.extend(event.tokens)
-        # The last token is fed again if its logits are gone: something must be sampled.
-        self._cut(visit, visit.length - 1)
+        visit.request.drafts = event.drafts
+        visit.unchecked = event.drafts if visit.check else 0
+        # Something must be sampled, after each draft as well: where the logits are gone, the
+        # token before them is fed again.
+        self._keep_pending(visit, 1 + visit.unchecked)
         visit.control = True
         visit.epoch = event.epoch
         visit.ready_since = now
         self.router.receive(visit, event.payload)
+        if scratch := visit.request.scratch:
+            visit.scratch = len(scratch)
+            visit.tokens += scratch
+
+    def finish_step(self, visit: Visit, token: int, signals: Mapping[str, Any]) -> Step:
+        """What the algorithm is told of a step; the visit forgets what only that was to read."""
+        scratch = visit.scratch > 0
+        if scratch:
+            self._cut(visit, visit.length - visit.scratch)
+            self._keep_pending(visit, 1)
+            visit.scratch, visit.request.scratch = 0, ()
+        checks = [each.check for each in visit.checked]
+        return Step((token,), signals, checks, visit.would_end(token), scratch)
+
+    def _settle(self, visit: Visit, drafts: int) -> None:
+        """What was handed over is checked; a member need not check its own drafts."""
+        visit.request.drafts = drafts
+        if visit.unchecked:
+            visit.request.proposals = ()
+            visit.unchecked = 0
+            visit.checked.clear()
 
     def _cut(self, visit: Visit, length: int) -> None:
+        """Forget the tokens from ``length`` on."""
+        if length < visit.length:
+            self._truncate(visit, length)
+            del visit.tokens[length:]
+            visit.cuts.append(length)
+
+    def _keep_pending(self, visit: Visit, count: int) -> None:
+        self._truncate(visit, visit.length - count)
+
+    def _truncate(self, visit: Visit, length: int) -> None:
         if visit.computed > length:
             self._engine.truncate(visit, length)
             visit.computed = length
+            visit.checked.clear()
 
     def _close(self, visit: Visit) -> None:
         self._engine.abandon(visit)

@@ -24,11 +24,11 @@ def check(served: Served, batch: StepBatch, visits: list[Visit], vocabulary: int
         log_total = math.log(sum(math.exp(logit) for logit in logits.tolist()))
         ordered = sorted(logits.tolist(), reverse=True)
         entropy = sum(-(x - log_total) * math.exp(x - log_total) for x in ordered)
-        assert batch.signals["entropy"][row] == pytest.approx(entropy, abs=1e-4)
+        assert batch.signals[Entropy()][row] == pytest.approx(entropy, abs=1e-4)
         top = math.exp(ordered[0] - log_total)
-        assert batch.signals["top_probability"][row] == pytest.approx(top, abs=1e-5)
-        assert batch.signals["top_logits_4"][row] == pytest.approx(ordered[:4], abs=1e-4)
-        assert batch.signals["top_logits_1"][row] == pytest.approx(ordered[:1], abs=1e-4)
+        assert batch.signals[TopProbability()][row] == pytest.approx(top, abs=1e-5)
+        assert batch.signals[TopLogits(4)][row] == pytest.approx(ordered[:4], abs=1e-4)
+        assert batch.signals[TopLogits(1)][row] == pytest.approx(ordered[:1], abs=1e-4)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 3.0])

@@ -30,7 +30,12 @@ from tokenrouter.subserver.sglang_compat.pools import Pools
 from tokenrouter.subserver.sglang_compat.rules import Asking, adjust
 from tokenrouter.subserver.sglang_compat.sampling import GREEDY, row_sampling
 from tokenrouter.subserver.sglang_compat.seeded import draw_seeded, is_seeded
-from tokenrouter.subserver.sglang_compat.vocabulary import eos_ids, fingerprint, think_end_ids
+from tokenrouter.subserver.sglang_compat.vocabulary import (
+    TokenizerVocabulary,
+    eos_ids,
+    fingerprint,
+    think_end_ids,
+)
 
 
 class SGLangEngine:
@@ -54,6 +59,7 @@ class SGLangEngine:
         self.vocab_size: int = scheduler.model_config.vocab_size
         self.eos_ids = eos_ids(scheduler.model_config, scheduler.tokenizer)
         self.tokenizer_fingerprint = fingerprint(scheduler.tokenizer)
+        self.vocabulary = TokenizerVocabulary(scheduler.tokenizer)
         self._grammars = grammars
         self._compiler: GrammarCompiler | None = None
         self._think_end: tuple[int, ...] = ()
@@ -71,11 +77,6 @@ class SGLangEngine:
     def use_reasoning_parser(self, name: str | None) -> None:
         """Grammars bind what follows the reasoning that SGLang's parser ``name`` tells."""
         self._think_end = think_end_ids(self.scheduler.tokenizer, name)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids``, special tokens included, as SGLang reads it for stop strings."""
-        text: str = self.scheduler.tokenizer.decode(list(ids))
-        return text
 
     def free_tokens(self) -> int:
         """KV tokens unused, or cached and held by no visit."""

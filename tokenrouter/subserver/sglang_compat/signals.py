@@ -7,7 +7,13 @@ from typing import Any
 
 import torch
 
-from tokenrouter.schedulers.signals import Entropy, Signal, TopProbability
+from tokenrouter.schedulers.signals import (
+    Entropy,
+    Signal,
+    TokenProbabilities,
+    TopLogits,
+    TopProbability,
+)
 
 
 def columns(logits: torch.Tensor, signals: Sequence[Signal]) -> list[torch.Tensor]:
@@ -19,7 +25,7 @@ def columns(logits: torch.Tensor, signals: Sequence[Signal]) -> list[torch.Tenso
     if not signals:
         return []
     raw = logits.float()
-    needs_softmax = any(isinstance(signal, Entropy | TopProbability) for signal in signals)
+    needs_softmax = any(not isinstance(signal, TopLogits) for signal in signals)
     probabilities = torch.softmax(raw, dim=-1) if needs_softmax else raw
     return [_column(raw, probabilities, signal) for signal in signals]
 
@@ -30,12 +36,14 @@ def _column(raw: torch.Tensor, probabilities: torch.Tensor, signal: Signal) -> t
         return torch.special.entr(probabilities).sum(dim=-1, keepdim=True)
     if isinstance(signal, TopProbability):
         return probabilities.amax(dim=-1, keepdim=True)
+    if isinstance(signal, TokenProbabilities):
+        return probabilities[:, list(signal.ids)]
     return raw.topk(min(signal.k, raw.shape[-1]), dim=-1).values
 
 
 def fetch(
     tokens: torch.Tensor, signals: Sequence[Signal], blocks: Sequence[torch.Tensor]
-) -> tuple[list[int], Mapping[str, Sequence[Any]]]:
+) -> tuple[list[int], Mapping[Signal, Sequence[Any]]]:
     """Token ids and signal values of a batch, brought to the host in one transfer.
 
     They travel as float64, which holds ids and float32 values exactly.
@@ -44,13 +52,13 @@ def fetch(
         return tokens.tolist(), {}
     packed = torch.cat([tokens.unsqueeze(1).double(), *(block.double() for block in blocks)], dim=1)
     rows = packed.tolist()
-    values: dict[str, Sequence[Any]] = {}
+    values: dict[Signal, Sequence[Any]] = {}
     start = 1
     for signal, block in zip(signals, blocks, strict=True):
         stop = start + block.shape[1]
         if isinstance(signal, Entropy | TopProbability):
-            values[signal.name] = [row[start] for row in rows]
+            values[signal] = [row[start] for row in rows]
         else:
-            values[signal.name] = [row[start:stop] for row in rows]
+            values[signal] = [row[start:stop] for row in rows]
         start = stop
     return [int(row[0]) for row in rows], values

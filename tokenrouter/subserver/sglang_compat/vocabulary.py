@@ -4,7 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
+
+
+class TokenizerVocabulary:
+    """The `base.Vocabulary` of a Hugging Face tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of ``text``, without marks of beginning or end."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``, special tokens included, as SGLang reads it for stop strings."""
+        text: str = self._tokenizer.decode(list(ids))
+        return text
 
 
 def eos_ids(model_config: Any, tokenizer: Any) -> tuple[int, ...]:
