@@ -98,8 +98,16 @@ def draw_problem(rng: random.Random) -> Problem:
 
 def is_held_out(question: str) -> bool:
     """Whether a question belongs to the held-out split; fixed by the question's own hash."""
-    digest = hashlib.blake2b(question.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % HELD_OUT_ONE_IN == 0
+    return _hash(question) % HELD_OUT_ONE_IN == 0
+
+
+def is_held_out_for_judging(question: str) -> bool:
+    """Of a held-out question, whether it is of the half on which nothing may be chosen."""
+    return _hash(question) // HELD_OUT_ONE_IN % 2 == 0
+
+
+def _hash(question: str) -> int:
+    return int.from_bytes(hashlib.blake2b(question.encode(), digest_size=8).digest(), "big")
 
 
 def problems(split: Split, seed: int | str) -> Iterator[Problem]:
