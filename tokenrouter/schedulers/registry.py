@@ -17,6 +17,7 @@ from typing import Any
 
 from tokenrouter.errors import ConfigError, TokenRouterError
 from tokenrouter.schedulers.base import RoutingScheduler
+from tokenrouter.schedulers.hindsight import verified
 
 GROUP = "tokenrouter.algorithms"
 BUILT_IN = {
@@ -68,13 +69,21 @@ def create(
     router_threshold: float | None = None,
     args: Mapping[str, Any] | None = None,
 ) -> RoutingScheduler:
-    """An instance of algorithm ``name`` for these members.
+    """An instance of algorithm ``name`` for these members; argument ``verify`` wraps any.
 
     Raises:
         ConfigError: unknown algorithm, or arguments it does not take.
     """
-    scheduler = find(name)
     arguments = dict(args or {})
+    options = arguments.pop("verify", None)
+    scheduler = _create(name, members, router_threshold, arguments)
+    return scheduler if options is None else verified(scheduler, name, options)
+
+
+def _create(
+    name: str, members: Sequence[str], router_threshold: float | None, arguments: dict[str, Any]
+) -> RoutingScheduler:
+    scheduler = find(name)
     signature = inspect.signature(scheduler)
     try:
         signature.bind(members, router_threshold, **arguments)

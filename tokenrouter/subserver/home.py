@@ -258,8 +258,7 @@ class Home:
         if finish:
             self._finish(owned, finish)
             return
-        moves = isinstance(message, HandOver) or not message.tokens
-        owned.idle_moves = 0 if grown else owned.idle_moves + moves
+        owned.moved(grown, isinstance(message, HandOver) or not message.tokens)
         if owned.idle_moves > MAX_IDLE_MOVES:
             circles = f"{owned.idle_moves} hand-overs in a row without a token"
             self._finish(owned, aborted(f"algorithm {owned.route.algorithm!r}: {circles}", 500))

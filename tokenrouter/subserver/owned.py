@@ -19,8 +19,8 @@ class Owned:
     token i; ``logprobs[i]``: its probability, if the request asked (else the list stays empty).
     ``known[m]``: how many of ``tokens`` member m has been told or wrote itself; members
     in it have an open visit. ``control``: the member that writes next, since ``epoch``
-    hand-overs. ``idle_moves``: hand-overs, and steps that took tokens back, since the last
-    final token.
+    hand-overs. ``longest``: the most tokens, drafts included, since the last one became final.
+    ``idle_moves``: hand-overs, and steps that took tokens back, since either grew.
     ``counted``: it is in the home's `Live`. ``started``, ``first_token``: as in `Output`.
     """
 
@@ -36,6 +36,7 @@ class Owned:
         self.control = submit.route.home
         self.epoch = 0
         self.hand_overs = 0
+        self.longest = self.prompt_length
         self.idle_moves = 0
         self.counted = False
         self.started = 0.0
@@ -48,6 +49,13 @@ class Owned:
     def drafts(self) -> int:
         """Tokens that may yet be taken back."""
         return len(self.tokens) - self.final
+
+    def moved(self, grown: int, idle: bool) -> None:
+        """Count a move that made ``grown`` tokens final; ``idle``: one that may go in circles."""
+        length = len(self.tokens)
+        advanced = grown > 0 or length > self.longest
+        self.longest = length if grown else max(self.longest, length)
+        self.idle_moves = 0 if advanced else self.idle_moves + idle
 
     def append(self, writer: int, tokens: Sequence[int], logprobs: Sequence[Logprob] = ()) -> None:
         """Add drafts. ``logprobs``: of the last so many tokens then, if the request asked."""

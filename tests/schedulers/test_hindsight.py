@@ -1,0 +1,346 @@
+"""Hindsight: its arguments, its decisions, and whole deployments against a loop of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tests.subserver.algorithms import HERE
+from tests.subserver.harness import ALPHABET, Deployment, text_of
+from tests.subserver.reference import ending
+from tokenrouter.errors import ConfigError
+from tokenrouter.ipc.messages import Route, Sampling
+from tokenrouter.schedulers.base import Check, Decision, Request, RoutingScheduler, Step
+from tokenrouter.schedulers.hindsight import Hindsight
+from tokenrouter.schedulers.registry import create
+from tokenrouter.schedulers.signals import Checks, Entropy, TopProbability
+from tokenrouter.subserver.batching import Limits
+from tokenrouter.subserver.timed import (
+    context_of,
+    entropy,
+    next_token,
+    token_probability,
+    top_probability,
+)
+
+Choose = Callable[[Sequence[int], int], int]
+"""The member that writes after some tokens, of which so many are the prompt."""
+EPSILON = 0.2
+EOS = 199
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the runtime is asked for, and who then writes, in words of its own."""
+
+    algorithm: str
+    threshold: float
+    members: int
+    choose: Choose
+    verify: dict[str, Any]
+
+    @property
+    def route(self) -> Route:
+        everyone = tuple(range(self.members))
+        args = {"verify": self.verify}
+        return Route(self.algorithm, everyone, 0, self.threshold, args, token_models=True)
+
+
+def by_entropy(tokens: Sequence[int], prompt: int) -> int:
+    return int(entropy(context_of(tokens, 0)) >= 0.85)
+
+
+def by_cascade(tokens: Sequence[int], prompt: int) -> int:
+    sure = (top_probability(context_of(tokens, level)) >= 0.3 for level in (0, 1))
+    return next((level for level, each in enumerate(sure) if each), 2)
+
+
+def by_coin(tokens: Sequence[int], prompt: int) -> int:
+    request = Request(tokens, prompt, 0)
+    return int(request.draw() < 0.15)
+
+
+def rules(**verify: Any) -> list[Rule]:
+    options = {"epsilon": EPSILON, **verify}
+    return [
+        Rule("entropy", 0.85, 2, by_entropy, options),
+        Rule("random", 0.15, 2, by_coin, options),
+        Rule("cascade", 0.3, 3, by_cascade, options),
+    ]
+
+
+@dataclass
+class Loop:
+    """The definition, one request at a time: ``tokens``, and the writer of each."""
+
+    rule: Rule
+    prompt: list[int]
+    sampling: Sampling
+    eos_ids: tuple[int, ...] = (EOS,)
+
+    def __post_init__(self) -> None:
+        self.tokens, self.writers = list(self.prompt), []
+        self.verified = len(self.prompt)
+        self.cuts = 0
+
+    def run(self) -> Loop:
+        verify, large = self.rule.verify, self.rule.members - 1
+        while not self.over:
+            member = self.rule.choose(self.tokens, len(self.prompt))
+            if member == large:
+                self.look_back() or self.write(large)
+                self.verified = len(self.tokens)
+                continue
+            self.write(member)
+            if self.over:
+                if verify.get("final", True) and self.look_back():
+                    self.verified = len(self.tokens)
+            elif len(self.tokens) - self.verified >= verify.get("window", 1000):
+                self.look_back() or self.write(large)
+                self.verified = len(self.tokens)
+        return self
+
+    def look_back(self) -> bool:
+        large = self.rule.members - 1
+        for position in range(self.verified, len(self.tokens)):
+            context = context_of(self.tokens[:position], large)
+            if token_probability(context, self.tokens[position]) < self.rule.verify["epsilon"]:
+                del self.tokens[position:], self.writers[position - len(self.prompt) :]
+                self.write(large)
+                self.cuts += 1
+                return True
+        return False
+
+    def write(self, member: int) -> None:
+        self.tokens.append(next_token(context_of(self.tokens, member), ALPHABET))
+        self.writers.append(member)
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[len(self.prompt) :]
+
+    @property
+    def over(self) -> dict[str, Any] | None:
+        return ending(self.output, self.sampling, self.eos_ids)
+
+
+def loops(rule: Rule, count: int, seed: int, longest: int = 40) -> list[Loop]:
+    """Requests with random prompts and lengths; some end at stop strings across writers."""
+    rng = random.Random(seed)
+    made = []
+    for index in range(count):
+        prompt = rng.choices(ALPHABET, k=rng.randint(1, 12))
+        loop = Loop(rule, prompt, Sampling(rng.randint(1, longest))).run()
+        if index % 3 == 0 and len(loop.output) > 3:
+            at = rng.randrange(len(loop.output) - 2)
+            stop = (text_of(loop.output[at : at + 2]), "never")
+            loop = Loop(rule, prompt, replace_sampling(loop.sampling, stop)).run()
+        made.append(loop)
+    return made
+
+
+def replace_sampling(sampling: Sampling, stop: tuple[str, ...]) -> Sampling:
+    return Sampling(sampling.max_new_tokens, stop=stop)
+
+
+def serve(rule: Rule, expected: Sequence[Loop], seed: int, **options: Any) -> Deployment:
+    eos_ids = [(EOS,)] * rule.members
+    deployment = Deployment([1] * rule.members, seed=seed, eos_ids=eos_ids, **options)
+    for uid, loop in enumerate(expected, 1):
+        deployment.submit(uid, loop.prompt, rule.route, loop.sampling, stream=uid % 2 == 0)
+    return deployment
+
+
+def assert_equal(deployment: Deployment, expected: Sequence[Loop]) -> None:
+    for uid, loop in enumerate(expected, 1):
+        got = deployment.answers[str(uid)]
+        assert (got.tokens, got.models) == (loop.output, loop.writers), uid
+        assert got.finish == loop.over
+        counts = [loop.writers.count(member) for member in range(loop.rule.members)]
+        assert got.member_tokens == counts
+
+
+def decided(scheduler: RoutingScheduler, request: Request, step: Step, payload: bytes = b""):
+    """What it decides after a step, and sends; ``payload`` came first."""
+    request.state = scheduler.start(request)
+    scheduler.receive(request, payload)
+    decision = scheduler.route(request, step)
+    return decision, scheduler.send(request, step, decision)
+
+
+OPTIONS = [{}, {"final": False}, {"window": 4}, {"final": False, "window": 1}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("which", range(3), ids=["entropy", "random", "cascade"])
+def test_deployments_write_what_the_definition_says(which: int, options: dict[str, Any]):
+    rule = rules(**options)[which]
+    expected = loops(rule, 12, seed=which)
+    deployment = serve(rule, expected, seed=which)
+    deployment.run()
+    assert_equal(deployment, expected)
+    deployment.assert_clean()
+    assert sum(loop.cuts for loop in expected) > 5
+    assert {(loop.over or {}).get("type") for loop in expected} == {"length", "stop"}
+
+
+@pytest.mark.parametrize("which", range(3), ids=["entropy", "random", "cascade"])
+def test_and_so_they_do_with_small_pools_chunks_and_clients_that_leave(which: int):
+    rule = rules()[which]
+    expected = loops(rule, 24, seed=9, longest=20)
+    options = {"pools": 40, "limits": Limits(3, 2), "eager": True}
+    deployment = serve(rule, expected, seed=which, **options)
+    for uid in (3, 8, 13):
+        deployment.at(40.0 * uid, lambda uid=uid: deployment.abort(uid, 0))
+    deployment.run()
+    deployment.assert_clean()
+    assert any(member.memory.evictions for member in deployment.members)
+    for uid, loop in enumerate(expected, 1):
+        got = deployment.answers[str(uid)]
+        if got.finish == loop.over:
+            assert (got.tokens, got.models) == (loop.output, loop.writers)
+        else:
+            assert uid in (3, 8, 13)
+            assert got.finish["type"] == "abort"
+            # What was streamed before stands in the answer that it would have been.
+            assert got.tokens == loop.output[: len(got.tokens)]
+
+
+def test_drafts_are_not_streamed_before_they_are_verified():
+    """Every draft is refused, so that none of them may ever be seen."""
+    verify = {"epsilon": 0.999999}
+    rule = replace(rules()[0], verify=verify)
+    loop = Loop(rule, [101, 102], Sampling(24, ignore_eos=True)).run()
+    assert set(loop.writers) == {1}
+    deployment = serve(rule, [loop], seed=1)
+    deployment.run()
+    assert_equal(deployment, [loop])
+
+
+def test_unlike_without_it():
+    rule = rules()[0]
+    plain = Route("entropy", (0, 1), 0, 0.85)
+    loop = Loop(rule, [101, 102], Sampling(30, ignore_eos=True)).run()
+    deployment = Deployment([1, 1], seed=1)
+    deployment.submit(1, loop.prompt, plain, loop.sampling)
+    deployment.run()
+    assert deployment.answers["1"].tokens != loop.output
+
+
+def test_many_hand_overs_with_drafts_are_not_going_round_in_circles():
+    """The middle model rescues the small one more often than idle moves are allowed."""
+    route = Route("cascade", (0, 1, 2), 0, None, {"thresholds": [1.0, 0.0], "verify": {}})
+    deployment = Deployment([1, 1, 1], seed=1)
+    deployment.submit(1, [101], route, Sampling(120, ignore_eos=True))
+    deployment.run()
+    answer = deployment.answers["1"]
+    assert answer.finish == {"type": "length", "length": 120}
+    assert answer.hand_overs > 100
+
+
+def test_the_verifier_cuts_the_first_draft_that_it_thinks_unlikely():
+    scheduler = create("entropy", ["small", "large"], 0.5, {"verify": {"epsilon": 0.3}})
+    request = Request([1, 10, 11, 12], 1, 1, drafts=3)
+    checks = [Check(20, 0.3, False), Check(21, 0.29, False), Check(22, 0.1, True)]
+    decision, payload = decided(scheduler, request, Step((30,), {}, checks), b"\0")
+    assert decision == Decision(1, 0, cut=2)
+    scheduler.receive(request, payload)  # tells the inner algorithm nothing
+    likely = [Check(20, 0.3, False)] * 3
+    decision, _ = decided(scheduler, request, Step((30,), {}, likely), b"\0")
+    assert decision == Decision(1, 0)
+    unknown = [Check(20, float("nan"), False)] * 3
+    assert decided(scheduler, request, Step((30,), {}, unknown), b"\0")[0].cut == 3
+
+
+def test_what_the_others_write_is_not_final():
+    scheduler = create("cascade", ["a", "b", "c"], 0.5, {"verify": {}})
+    sure, unsure = {"top_probability": 0.6}, {"top_probability": 0.4}
+    request = Request([1, 10], 1, 0, drafts=1)
+    assert decided(scheduler, request, Step((5,), sure))[0] == Decision(1, 0, drafts=2)
+    assert decided(scheduler, request, Step((5,), unsure))[0] == Decision(0, 1, drafts=1)
+    request.member = 1
+    assert decided(scheduler, request, Step((5,), unsure))[0] == Decision(0, 2, drafts=1)
+    request.member = 2
+    checks = [Check(20, 0.5, False)]
+    assert decided(scheduler, request, Step((5,), {}, checks))[0] == Decision(1, 0)
+
+
+def test_the_end_is_checked_or_final():
+    request, ends = Request([1, 10], 1, 0, drafts=1), Step((5,), {"entropy": 0.1}, ends=True)
+    checks = create("entropy", ["s", "l"], 0.5, {"verify": {}})
+    decision, payload = decided(checks, request, ends)
+    assert decision == Decision(1, 1, drafts=2)
+    there = Request([1, 10, 5], 1, 1, drafts=2)
+    both = [Check(20, 0.5, False)] * 2
+    assert decided(checks, there, Step((30,), {}, both), payload)[0] == Decision(1, 0)
+    plain = create("entropy", ["s", "l"], 0.5, {"verify": {"final": False}})
+    assert decided(plain, request, ends)[0] == Decision(1, 0)
+    dropped = Step((5,), {"entropy": 0.9}, ends=True)
+    assert decided(checks, request, dropped)[0] == Decision(0, 1, drafts=1)
+
+
+def test_signals_are_the_inner_ones_and_checks_of_the_last_member():
+    scheduler = create("entropy", ["s", "l"], 0.5, {"verify": {}})
+    assert [list(scheduler.signals(m)) for m in (0, 1)] == [[Entropy()], [Checks()]]
+    scheduler = create("cascade", ["a", "b", "c"], 0.5, {"verify": {}})
+    wanted = [[TopProbability()], [TopProbability()], [Checks()]]
+    assert [list(scheduler.signals(m)) for m in range(3)] == wanted
+
+
+def test_state_and_payloads_of_the_inner_algorithm_are_its_own():
+    """`Bursts` counts its tokens on each member and sends a sum over all of them."""
+    route = Route(f"{HERE}:Bursts", (0, 1), 0, None, {"verify": {"epsilon": 1e-9}}, seed=3)
+    plain = Route(f"{HERE}:Bursts", (0, 1), 0, None, {}, seed=3)
+    sampling = Sampling(40, ignore_eos=True)
+    tokens = []
+    for each in (route, plain):
+        deployment = Deployment([1, 1], seed=5)
+        deployment.submit(1, [101, 102], each, sampling)
+        deployment.run()
+        tokens.append(deployment.answers["1"].tokens)
+    assert tokens[0] == tokens[1]
+
+
+class Drafting(RoutingScheduler):
+    """One that drafts by itself."""
+
+    drafts = True
+
+    def route(self, request: Request, step: Step) -> Decision:
+        return Decision(1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"epsilon": 0.0}, "verify.epsilon: must lie between 0 and 1, got 0.0"),
+        ({"epsilon": 1}, "verify.epsilon"),
+        ({"epsilon": "0.1"}, "verify.epsilon"),
+        ({"epsilon": float("nan")}, "verify.epsilon"),
+        ({"final": 1}, "verify.final: must be true or false"),
+        ({"window": 0}, "verify.window"),
+        ({"epsilom": 0.1}, "unknown key 'epsilom'; did you mean 'epsilon'"),
+        ({"rounds": 2}, "it takes epsilon, final, window"),
+        (True, "give {epsilon: 0.1, final: true}"),
+    ],
+)
+def test_wrong_options_are_refused(options: object, complaint: str):
+    with pytest.raises(ConfigError, match=complaint):
+        create("entropy", ["s", "l"], 0.5, {"verify": options})
+
+
+def test_who_drafts_or_is_alone_is_refused():
+    with pytest.raises(ConfigError, match="drafts and checks by itself"):
+        create(f"{__name__}:Drafting", ["s", "l"], None, {"verify": {}})
+    with pytest.raises(ConfigError, match="needs a second model"):
+        create("single", ["s"], None, {"verify": {}})
+
+
+def test_defaults():
+    scheduler = create("random", ["s", "l"], 0.5, {"verify": {}})
+    assert isinstance(scheduler, Hindsight)
+    assert (scheduler.epsilon, scheduler.final, scheduler.window) == (0.1, True, None)
