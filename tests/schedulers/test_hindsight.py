@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +14,15 @@ from tests.subserver.algorithms import HERE
 from tests.subserver.harness import ALPHABET, Deployment, text_of
 from tests.subserver.reference import ending
 from tokenrouter.errors import ConfigError
-from tokenrouter.ipc.messages import Route, Sampling
+from tokenrouter.ipc.messages import Logprob, Output, Route, Sampling
 from tokenrouter.schedulers.base import Check, Decision, Request, RoutingScheduler, Step
 from tokenrouter.schedulers.hindsight import Hindsight
 from tokenrouter.schedulers.registry import create
 from tokenrouter.schedulers.signals import Checks, Entropy, TopProbability
 from tokenrouter.subserver.batching import Limits
+from tokenrouter.subserver.engine import Checked, StepBatch, Visit, Work
 from tokenrouter.subserver.timed import (
+    TimedEngine,
     context_of,
     entropy,
     next_token,
@@ -219,6 +222,46 @@ def test_drafts_are_not_streamed_before_they_are_verified():
     deployment = serve(rule, [loop], seed=1)
     deployment.run()
     assert_equal(deployment, [loop])
+
+
+class Signing(TimedEngine):
+    """Whose log probabilities tell who wrote which token."""
+
+    def step(self, work: Sequence[Work], *args: Any) -> StepBatch:
+        batch = super().step(work, *args)
+        signed = {row: self._sign(batch.tokens[row]) for row in batch.logprobs}
+        return dataclasses.replace(batch, logprobs=signed)
+
+    def _check(self, visit: Visit, positions: range) -> list[Checked]:
+        drafts = (visit.tokens[position] for position in positions)
+        return [
+            Checked(each.check, (self._sign(draft), self._sign(each.check.token)))
+            for each, draft in zip(super()._check(visit, positions), drafts, strict=True)
+        ]
+
+    def _sign(self, token: int) -> Logprob:
+        return Logprob(-1000.0 * self._seed - token, [])
+
+
+class Reading(Deployment):
+    """Keeps the log probabilities that were told."""
+
+    def collect(self, output: Output) -> None:
+        super().collect(output)
+        self.told = [*getattr(self, "told", []), *(output.logprobs or [])]
+
+
+@pytest.mark.parametrize("which", range(3), ids=["entropy", "random", "cascade"])
+def test_log_probabilities_are_those_of_the_writer(which: int):
+    rule = rules()[which]
+    for seed in range(4):
+        loop = Loop(rule, [101, 102 + seed], Sampling(30, ignore_eos=True, logprobs=0)).run()
+        deployment = Reading([1] * rule.members, seed=seed, engine=Signing)
+        deployment.submit(1, loop.prompt, rule.route, loop.sampling)
+        deployment.run()
+        assert_equal(deployment, [loop])
+        wrote = zip(loop.writers, loop.output, strict=True)
+        assert [each.logprob for each in deployment.told] == [-1000.0 * w - t for w, t in wrote]
 
 
 def test_unlike_without_it():
