@@ -2,13 +2,24 @@ from __future__ import annotations
 
 import pytest
 
-from tokenrouter.schedulers.signals import Entropy, TopLogits, TopProbability
+from tokenrouter.schedulers.signals import (
+    Aleatoric,
+    Entropy,
+    Epistemic,
+    NormalisedEntropy,
+    TopLogits,
+    TopProbability,
+)
 
 
 def test_names_tell_signals_apart():
-    signals = (Entropy(), TopProbability(), TopLogits(3), TopLogits(10))
+    signals = (
+        Entropy(), NormalisedEntropy(), Aleatoric(), Epistemic(), TopProbability(),
+        TopLogits(3), TopLogits(10),
+    )  # fmt: skip
     assert [each.name for each in signals] == [
-        "entropy", "top_probability", "top_logits_3", "top_logits_10",
+        "entropy", "normalised_entropy", "aleatoric", "epistemic", "top_probability",
+        "top_logits_3", "top_logits_10",
     ]  # fmt: skip
 
 

@@ -9,12 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.subserver.builders import make_visit
-from tokenrouter.schedulers.signals import Entropy, TopLogits, TopProbability
+from tokenrouter.schedulers.signals import (
+    Aleatoric,
+    Entropy,
+    Epistemic,
+    NormalisedEntropy,
+    TopLogits,
+    TopProbability,
+)
 from tokenrouter.subserver.engine import Visit
 from tokenrouter.subserver.timed import (
     TimedEngine,
+    aleatoric,
     context_of,
     entropy,
+    epistemic,
     extend_context,
     next_token,
     sleep_then_spin,
@@ -120,23 +129,28 @@ def test_outputs_are_diverse():
 
 def test_signals_are_uniform_and_differ_from_each_other():
     contexts = [context_of([i], 0) for i in range(2000)]
-    for signal in (entropy, top_probability):
-        values = [signal(context) for context in contexts]
+    for signal, most in ((entropy, 1), (top_probability, 1), (aleatoric, 2.5), (epistemic, 1)):
+        values = [signal(context) / most for context in contexts]
         assert sum(values) / len(values) == pytest.approx(0.5, abs=0.03)
         assert min(values) >= 0.0
         assert max(values) <= 1.0
     assert all(top_probability(context) > 0.0 for context in contexts)
     assert all(1.0 - top_probability(c) != entropy(c) for c in contexts)
+    assert all(len({aleatoric(c) / 2.5, epistemic(c), entropy(c)}) == 3 for c in contexts)
 
 
 def test_signals_of_each_row_by_name():
     engine = make()
     visits = [admitted(engine, uid, [uid, uid]) for uid in (1, 2)]
-    batch = engine.step([(v, 2) for v in visits], (Entropy(), TopProbability(), TopLogits(3)))
+    single = {
+        Entropy(): entropy, NormalisedEntropy(): entropy, TopProbability(): top_probability,
+        Aleatoric(): aleatoric, Epistemic(): epistemic,
+    }  # fmt: skip
+    batch = engine.step([(v, 2) for v in visits], (*single, TopLogits(3)))
     contexts = [context_of(visit.tokens, 7) for visit in visits]
-    assert set(batch.signals) == {"entropy", "top_probability", "top_logits_3"}
-    assert batch.signals[Entropy()] == [entropy(context) for context in contexts]
-    assert batch.signals[TopProbability()] == [top_probability(context) for context in contexts]
+    assert set(batch.signals) == {*single, TopLogits(3)}
+    for signal, function in single.items():
+        assert batch.signals[signal] == [function(context) for context in contexts]
     for row, context in zip(batch.signals[TopLogits(3)], contexts, strict=True):
         assert row == sorted((uniform(context, 3 + i) for i in range(3)), reverse=True)
     assert make().step([], ()).signals == {}

@@ -25,6 +25,14 @@ BUILT_IN = {
     "random": "tokenrouter.schedulers.random:Random",
     "entropy": "tokenrouter.schedulers.entropy:EntropyRouting",
     "cascade": "tokenrouter.schedulers.cascade:Cascade",
+    "immediate": "tokenrouter.schedulers.immediate:Immediate",
+    "momentum": "tokenrouter.schedulers.momentum:MomentumRouting",
+    "rolling": "tokenrouter.schedulers.rolling:RollingRouting",
+    "duo_rolling": "tokenrouter.schedulers.duo_rolling:DuoRolling",
+    "bild": "tokenrouter.schedulers.bild:BiLD",
+    "r_stitch": "tokenrouter.schedulers.r_stitch:RStitch",
+    "spec_reason": "tokenrouter.schedulers.spec_reason:SpecReason",
+    "glimp_router": "tokenrouter.schedulers.glimp_router:GlimpRouter",
 }
 
 

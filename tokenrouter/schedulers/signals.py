@@ -21,6 +21,40 @@ class Entropy:
 
 
 @dataclass(frozen=True, slots=True)
+class NormalisedEntropy:
+    """`Entropy` by the largest there can be, ln of the number of tokens (a float in [0, 1])."""
+
+    @property
+    def name(self) -> str:
+        """Key in `Step.signals`."""
+        return "normalised_entropy"
+
+
+@dataclass(frozen=True, slots=True)
+class Aleatoric:
+    """R2R's aleatoric uncertainty of the 10 largest logits x, with S their sum (a float).
+
+    ``-sum (x / S) (psi(x + 1) - psi(S + 1))``, psi being the digamma function. Logits below 0
+    may give any value, or none (NaN).
+    """
+
+    @property
+    def name(self) -> str:
+        """Key in `Step.signals`."""
+        return "aleatoric"
+
+
+@dataclass(frozen=True, slots=True)
+class Epistemic:
+    """R2R's epistemic uncertainty of the 10 largest logits: ``10 / (10 + their sum)`` (a float)."""
+
+    @property
+    def name(self) -> str:
+        """Key in `Step.signals`."""
+        return "epistemic"
+
+
+@dataclass(frozen=True, slots=True)
 class TopProbability:
     """The largest softmax probability (a float in (0, 1])."""
 
@@ -75,6 +109,14 @@ class Checks:
         return "checks"
 
 
-Signal = Entropy | TopProbability | TopLogits | TokenProbabilities
+Signal = (
+    Entropy
+    | NormalisedEntropy
+    | Aleatoric
+    | Epistemic
+    | TopProbability
+    | TopLogits
+    | TokenProbabilities
+)
 """What has a value in `Step.signals`."""
 Declared = Signal | Checks

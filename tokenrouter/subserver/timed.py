@@ -18,7 +18,10 @@ from tokenrouter.errors import UnsupportedError
 from tokenrouter.ipc.messages import Action, Logprob
 from tokenrouter.schedulers.base import Check
 from tokenrouter.schedulers.signals import (
+    Aleatoric,
     Entropy,
+    Epistemic,
+    NormalisedEntropy,
     Signal,
     TokenProbabilities,
     TopLogits,
@@ -198,6 +201,16 @@ def top_probability(context: int) -> float:
     return 1.0 - uniform(context, 2)
 
 
+def aleatoric(context: int) -> float:
+    """The aleatoric uncertainty this engine reports after a context: uniform in [0, 2.5)."""
+    return 2.5 * uniform(context, -1)
+
+
+def epistemic(context: int) -> float:
+    """The epistemic uncertainty this engine reports after a context: uniform in [0, 1)."""
+    return uniform(context, -2)
+
+
 def token_probability(context: int, token: int) -> float:
     """The probability this engine reports of one token after a context: uniform in [0, 1)."""
     return uniform(extend_context(context, token), 2)
@@ -233,6 +246,12 @@ def _signal(signal: Signal, context: int) -> Any:
     match signal:
         case Entropy():
             return entropy(context)
+        case NormalisedEntropy():
+            return entropy(context)
+        case Aleatoric():
+            return aleatoric(context)
+        case Epistemic():
+            return epistemic(context)
         case TopProbability():
             return top_probability(context)
         case TopLogits(k):

@@ -5,20 +5,28 @@ from __future__ import annotations
 import math
 
 import pytest
+import scipy.special
 import torch
 
 from tests.subserver.sglang_compat.conftest import Served
 from tests.subserver.sglang_compat.driver import Driver
 from tests.subserver.sglang_compat.tiny_models import VOCABULARY
 from tokenrouter.ipc.messages import Sampling
-from tokenrouter.schedulers.signals import Entropy, TopLogits, TopProbability
+from tokenrouter.schedulers.signals import (
+    Aleatoric,
+    Entropy,
+    Epistemic,
+    NormalisedEntropy,
+    TopLogits,
+    TopProbability,
+)
 from tokenrouter.subserver.engine import StepBatch, Visit
 
 SIGNALS = (Entropy(), TopProbability(), TopLogits(4), TopLogits(1))
 
 
 def check(served: Served, batch: StepBatch, visits: list[Visit], vocabulary: int) -> None:
-    assert set(batch.signals) == {"entropy", "top_probability", "top_logits_4", "top_logits_1"}
+    assert set(batch.signals) == set(SIGNALS)
     for row, visit in enumerate(visits):
         logits = served.model.logits(visit.tokens[: visit.computed]).double()[:vocabulary]
         log_total = math.log(sum(math.exp(logit) for logit in logits.tolist()))
@@ -89,3 +97,52 @@ def test_underflowing_probabilities(served: Served) -> None:
     entropy, top = signals.columns(logits, [Entropy(), TopProbability()])
     assert entropy.flatten().tolist() == pytest.approx([0.0, math.log(3)])
     assert top.flatten().tolist() == pytest.approx([1.0, 1 / 3])
+
+
+def test_uncertainties_equal_their_formulas_in_float64() -> None:
+    from tokenrouter.subserver.sglang_compat import signals
+
+    generator = torch.Generator().manual_seed(7)
+    logits = torch.randn(200, 500, generator=generator) * 3 + torch.linspace(0, 30, 200)[:, None]
+    logits = torch.cat([logits, torch.linspace(0.5, 40.0, 500)[None]])
+    aleatoric, epistemic = signals.columns(logits, [Aleatoric(), Epistemic()])
+    assert aleatoric.dtype == torch.float32
+    for row, au, eu in zip(logits.double().tolist(), aleatoric, epistemic, strict=True):
+        top = sorted(row, reverse=True)[:10]
+        total = sum(top)
+        digamma = scipy.special.digamma
+        wanted = -sum(x / total * (digamma(x + 1) - digamma(total + 1)) for x in top)
+        assert float(au) == pytest.approx(wanted, abs=2e-5)
+        assert float(eu) == pytest.approx(10 / (total + 10), rel=1e-5)
+
+
+def test_equal_logits_are_most_uncertain() -> None:
+    from tokenrouter.subserver.sglang_compat import signals
+
+    logits = torch.tensor([[30.0] * 20, [30.0, *[0.0] * 19], [-1.0] * 20])
+    aleatoric, epistemic = signals.columns(logits, [Aleatoric(), Epistemic()])
+    # psi(301) - psi(31); psi(31) - psi(31); a pole.
+    assert aleatoric.flatten().tolist()[:2] == pytest.approx([2.287677, 0.0], abs=1e-5)
+    assert not math.isfinite(float(aleatoric[2]))
+    assert epistemic.flatten().tolist()[:2] == pytest.approx([10 / 310, 10 / 40])
+
+
+def test_normalised_entropy_is_of_the_tokens_there_are() -> None:
+    from tokenrouter.subserver.sglang_compat import signals
+
+    logits = torch.tensor([[2.0] * 7, [0.0, 0.0, *[-500.0] * 5]])
+    [values] = signals.columns(logits, [NormalisedEntropy()])
+    assert values.flatten().tolist() == pytest.approx([1.0, math.log(2) / math.log(7)])
+
+
+def test_numbers_and_lists_come_to_the_host_as_such() -> None:
+    from tokenrouter.subserver.sglang_compat import signals
+
+    declared = [Epistemic(), TopLogits(3), NormalisedEntropy(), Aleatoric()]
+    logits = torch.randn(2, 40, generator=torch.Generator().manual_seed(8)) + 5
+    blocks = signals.columns(logits, declared)
+    tokens, values = signals.fetch(torch.tensor([4, 9]), declared, blocks)
+    assert tokens == [4, 9]
+    for signal, block in zip(declared, blocks, strict=True):
+        wanted = block.tolist() if isinstance(signal, TopLogits) else block.flatten().tolist()
+        assert values[signal] == wanted

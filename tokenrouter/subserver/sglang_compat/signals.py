@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from tokenrouter.schedulers.signals import (
+    Aleatoric,
     Entropy,
+    Epistemic,
+    NormalisedEntropy,
     Signal,
     TokenProbabilities,
     TopLogits,
     TopProbability,
 )
+
+EVIDENCE = 10
+"""Largest logits of which `Aleatoric` and `Epistemic` are made."""
+OF_LOGITS = (TopLogits, Aleatoric, Epistemic)
+"""Signals that need no softmax."""
 
 
 def columns(logits: torch.Tensor, signals: Sequence[Signal]) -> list[torch.Tensor]:
@@ -25,20 +34,41 @@ def columns(logits: torch.Tensor, signals: Sequence[Signal]) -> list[torch.Tenso
     if not signals:
         return []
     raw = logits.float()
-    needs_softmax = any(not isinstance(signal, TopLogits) for signal in signals)
+    needs_softmax = any(not isinstance(signal, OF_LOGITS) for signal in signals)
     probabilities = torch.softmax(raw, dim=-1) if needs_softmax else raw
     return [_column(raw, probabilities, signal) for signal in signals]
 
 
 def _column(raw: torch.Tensor, probabilities: torch.Tensor, signal: Signal) -> torch.Tensor:
     if isinstance(signal, Entropy):
-        # entr(p) = -p ln p, and 0 where p underflowed.
-        return torch.special.entr(probabilities).sum(dim=-1, keepdim=True)
+        return _entropy(probabilities)
+    if isinstance(signal, NormalisedEntropy):
+        return _entropy(probabilities) / math.log(raw.shape[-1])
+    if isinstance(signal, Aleatoric):
+        return _aleatoric(_top(raw, EVIDENCE))
+    if isinstance(signal, Epistemic):
+        top = _top(raw, EVIDENCE)
+        return EVIDENCE / (top.sum(dim=-1, keepdim=True) + EVIDENCE)
     if isinstance(signal, TopProbability):
         return probabilities.amax(dim=-1, keepdim=True)
     if isinstance(signal, TokenProbabilities):
         return probabilities[:, list(signal.ids)]
-    return raw.topk(min(signal.k, raw.shape[-1]), dim=-1).values
+    return _top(raw, signal.k)
+
+
+def _entropy(probabilities: torch.Tensor) -> torch.Tensor:
+    # entr(p) = -p ln p, and 0 where p underflowed.
+    return torch.special.entr(probabilities).sum(dim=-1, keepdim=True)
+
+
+def _top(raw: torch.Tensor, k: int) -> torch.Tensor:
+    return raw.topk(min(k, raw.shape[-1]), dim=-1).values
+
+
+def _aleatoric(top: torch.Tensor) -> torch.Tensor:
+    total = top.sum(dim=-1, keepdim=True)
+    surprise = torch.digamma(total + 1) - torch.digamma(top + 1)
+    return (top / total * surprise).sum(dim=-1, keepdim=True)
 
 
 def fetch(
@@ -56,9 +86,9 @@ def fetch(
     start = 1
     for signal, block in zip(signals, blocks, strict=True):
         stop = start + block.shape[1]
-        if isinstance(signal, Entropy | TopProbability):
-            values[signal] = [row[start] for row in rows]
-        else:
+        if isinstance(signal, TopLogits | TokenProbabilities):
             values[signal] = [row[start:stop] for row in rows]
+        else:
+            values[signal] = [row[start] for row in rows]
         start = stop
     return [int(row[0]) for row in rows], values
