@@ -94,12 +94,12 @@ def _follow(
     real = SGLangEngine.replay
     steps = 0
 
-    def replay(engine: Any, work: Sequence[Work]) -> None:
+    def replay(engine: Any, work: Sequence[Work], checked: Sequence[int] = ()) -> None:
         nonlocal steps
         steps += 1
         if steps % EVERY == 0:
             corrupt(engine, work[0][0])
-        real(engine, work)
+        real(engine, work, checked)
 
     SGLangEngine.replay = replay  # type: ignore[method-assign]
     run_follower(config, ports, index, rank, cores, link)

@@ -11,7 +11,7 @@ import msgspec
 from tests.subserver.engines import PrefixCache
 from tokenrouter.ipc.messages import Message
 from tokenrouter.schedulers.signals import Signal
-from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
+from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing, to_check
 from tokenrouter.subserver.ranks import LeadingEngine, Mirror
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -28,11 +28,11 @@ class Rank(PrefixCache):
     def step(
         self, work: Sequence[Work], signals: Sequence[Signal], meanwhile: Meanwhile = nothing
     ) -> StepBatch:
-        self._count(work)
+        self._count(work, to_check(work))
         return super().step(work, signals, meanwhile)
 
-    def replay(self, work: Sequence[Work]) -> None:
-        self._count(work)
+    def replay(self, work: Sequence[Work], checked: Sequence[int] = ()) -> None:
+        self._count(work, checked)
         for visit, n in work:
             self._feed(visit, n)
             self._used += n
@@ -40,9 +40,9 @@ class Rank(PrefixCache):
     def digest(self) -> int:
         return self.mark
 
-    def _count(self, work: Sequence[Work]) -> None:
+    def _count(self, work: Sequence[Work], checked: Sequence[int]) -> None:
         rows = [(v.computed, v.tokens[v.computed : v.computed + n], v.handle[-1]) for v, n in work]
-        self.mark = zlib.crc32(repr(rows).encode(), self.mark)
+        self.mark = zlib.crc32(repr((rows, list(checked))).encode(), self.mark)
 
 
 class MemoryOutbox:

@@ -147,12 +147,12 @@ def test_a_corrupted_batch_is_noticed_with_the_next_one(seed: int) -> None:
             self.steps = 0
             real = self.followers[0].replay
 
-            def replay(work: list) -> None:
+            def replay(work: list, checked: list) -> None:
                 self.steps += 1
                 if self.steps == 20:
                     visit = rng.choice(work)[0]
                     visit.tokens[visit.computed] += 1
-                real(work)
+                real(work, checked)
 
             self.followers[0].replay = replay  # type: ignore[method-assign]
 

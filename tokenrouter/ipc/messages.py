@@ -453,11 +453,13 @@ class Release(msgspec.Struct, frozen=True, array_like=True, tag="release"):
 class Feed(msgspec.Struct, frozen=True, array_like=True, tag="feed"):
     """Rank 0 begins a step: (uid, tokens that it feeds) of each row, in order.
 
-    ``digest`` stands for all batches before this one, as rank 0 built them.
+    ``digest`` stands for all batches before this one, as rank 0 built them. ``checked``: after
+    which tokens, counted over all rows, logits are computed beside those after each row.
     """
 
     rows: list[tuple[int, list[int]]]
     digest: int
+    checked: list[int] = []
 
 
 ToRank = Admit | Share | Truncate | Release | Feed

@@ -97,6 +97,11 @@ class Visit:
         """Output tokens known."""
         return len(self.tokens) - self.prompt_length
 
+    @property
+    def reusable(self) -> int:
+        """Tokens whose KV could come from elsewhere: what follows has to be computed here."""
+        return len(self.tokens) - 1 - (self.scratch + self.unchecked if self.unchecked else 0)
+
     def would_end(self, token: int) -> bool:
         """Whether the output ends with ``token`` next, if the algorithm wants to know."""
         if self.ending is None:
@@ -125,15 +130,28 @@ class Seen:
     length: int = 0
     cuts: int = 0
 
-    def news(self, visit: Visit) -> tuple[int, list[int]]:
-        """How many of the tokens seen still stand, and the tokens after those."""
-        stands = min((self.length, *visit.cuts[self.cuts :]))
-        self.length, self.cuts = len(visit.tokens), len(visit.cuts)
-        return stands, visit.tokens[stands:]
+    def news(self, visit: Visit, length: int) -> tuple[int, list[int]]:
+        """Follow the first ``length`` tokens: how many of those seen still stand, and the tokens
+        after those.
+        """
+        stands = min((self.length, length, *visit.cuts[self.cuts :]))
+        self.length, self.cuts = length, len(visit.cuts)
+        return stands, visit.tokens[stands:length]
 
 
 Work = tuple[Visit, int]
 """A visit and how many of its pending tokens (>= 1) one step feeds."""
+
+
+def to_check(work: Sequence[Work]) -> list[int]:
+    """Which of the tokens that ``work`` feeds, counted over all rows, drafts to check follow."""
+    found: list[int] = []
+    fed = 0
+    for visit, n in work:
+        if visit.unchecked:
+            found += [fed + position - 1 - visit.computed for position in visit.to_check(n)]
+        fed += n
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +213,7 @@ class Engine(Protocol):
     def admit(self, visit: Visit) -> bool:
         """Give the visit a slot and the cached prefix of its tokens.
 
-        Sets ``visit.computed`` (at most ``length - 1``). False, changing nothing, if no
+        Sets ``visit.computed`` (at most ``visit.reusable``). False, changing nothing, if no
         slot is free.
         """
 

@@ -28,7 +28,15 @@ from tokenrouter.ipc.messages import (
     Truncate,
 )
 from tokenrouter.schedulers.signals import Signal
-from tokenrouter.subserver.engine import Engine, Meanwhile, StepBatch, Visit, Work, nothing
+from tokenrouter.subserver.engine import (
+    Engine,
+    Meanwhile,
+    StepBatch,
+    Visit,
+    Work,
+    nothing,
+    to_check,
+)
 
 UNSENT_CALLS = 1024
 """So many calls leave for the other ranks without waiting for a step."""
@@ -37,8 +45,8 @@ UNSENT_CALLS = 1024
 class RankedEngine(Engine, Protocol):
     """An engine that is one rank of its model."""
 
-    def replay(self, work: Sequence[Work]) -> None:
-        """The forward pass of `step` alone: rank 0 samples for all."""
+    def replay(self, work: Sequence[Work], checked: Sequence[int] = ()) -> None:
+        """The forward pass of `step` alone: rank 0 samples for all. ``checked``: see `Feed`."""
 
     def digest(self) -> int:
         """Stands for all batches so far: token ids, rows, positions and KV slots."""
@@ -83,7 +91,7 @@ class LeadingEngine:
     ) -> StepBatch:
         """As the engine: every rank computes its part, this one samples."""
         rows = [(v.uid, v.tokens[v.computed : v.computed + n]) for v, n in work]
-        self._post(Feed(rows, self._engine.digest()))
+        self._post(Feed(rows, self._engine.digest(), to_check(work)))
         self._flush()
         return self._engine.step(work, signals, meanwhile)
 
@@ -163,9 +171,9 @@ class Mirror:
             case Release(uid):
                 self._engine.release(self._visit(uid))
                 del self._visits[uid]
-            case Feed(rows, digest):
+            case Feed(rows, digest, checked):
                 self._check(digest)
-                self._feed(rows)
+                self._feed(rows, checked)
             case Control(_, action, arguments):
                 self._control(action, arguments)
             case _:
@@ -182,13 +190,13 @@ class Mirror:
             )
         return visit
 
-    def _feed(self, rows: Sequence[tuple[int, list[int]]]) -> None:
+    def _feed(self, rows: Sequence[tuple[int, list[int]]], checked: Sequence[int]) -> None:
         work: list[Work] = []
         for uid, tokens in rows:
             visit = self._visit(uid)
             visit.tokens[visit.computed :] = tokens
             work.append((visit, len(tokens)))
-        self._engine.replay(work)
+        self._engine.replay(work, checked)
         for visit, n in work:
             visit.computed += n
 

@@ -130,8 +130,8 @@ class Visits:
         scratch = visit.scratch > 0
         if scratch:
             self._cut(visit, visit.length - visit.scratch)
-            self._keep_pending(visit, 1)
             visit.scratch, visit.request.scratch = 0, ()
+            self._keep_pending(visit, 1)
         checks = [each.check for each in visit.checked]
         return Step((token,), signals, checks, visit.would_end(token), scratch)
 
@@ -157,7 +157,8 @@ class Visits:
         if visit.computed > length:
             self._engine.truncate(visit, length)
             visit.computed = length
-            visit.checked.clear()
+            first = visit.length - visit.scratch - visit.unchecked
+            del visit.checked[max(length + 1 - first, 0) :]
 
     def _close(self, visit: Visit) -> None:
         self._engine.abandon(visit)

@@ -50,8 +50,9 @@ class Driver:
         assert all(0 < n <= visit.pending for visit, n in work)
         assert sum(n for _, n in work) <= self.engine.free_tokens()
         batch = self.engine.step(work, signals)
-        for visit, n in work:
+        for row, (visit, n) in enumerate(work):
             visit.computed += n
+            visit.checked += batch.checks.get(row, ())
             if visit.unshared and visit.computed >= visit.prompt_length - 1:
                 visit.unshared = False
                 self.engine.share(visit, visit.prompt_length - 1)
@@ -63,6 +64,14 @@ class Driver:
             visit.resident = True
             visit.unshared = visit.computed < visit.prompt_length - 1
             assert visit.computed < visit.length
+
+    def hand(self, visit: Visit, drafts: Sequence[int]) -> None:
+        """Others wrote ``drafts``, which this member is to check at its next step."""
+        visit.tokens += drafts
+        visit.unchecked = len(drafts)
+        visit.checked.clear()
+        if visit.pending <= len(drafts):
+            self.truncate(visit, visit.length - len(drafts) - 1)
 
     def write(self, visits: Sequence[Visit], count: int) -> None:
         """Each visit writes ``count`` tokens, all in one batch per token."""
@@ -89,6 +98,7 @@ class Driver:
         self.engine.release(visit)
         visit.resident = visit.unshared = False
         visit.computed = 0
+        visit.checked.clear()
 
     def release_all(self) -> None:
         for visit in self.visits:

@@ -22,11 +22,16 @@ from tokenrouter.subserver.engine import Work
 
 
 def build_batch(
-    work: Sequence[Work], slots: torch.Tensor, pool: ReqToTokenPool, sampling: SamplingBatchInfo
+    work: Sequence[Work],
+    slots: torch.Tensor,
+    pool: ReqToTokenPool,
+    sampling: SamplingBatchInfo,
+    capture: bool = False,
 ) -> ModelWorkerBatch:
     """The batch of one step, its KV slots entered in ``pool``.
 
-    ``slots``: one free KV slot (int64, on the device) per token fed.
+    ``slots``: one free KV slot (int64, on the device) per token fed. ``capture``: keep the
+    hidden states after all of them, unless the batch is a DECODE.
 
     Raises:
         TokenRouterError: the work feeds tokens that its visits do not have.
@@ -70,7 +75,7 @@ def build_batch(
         extend_seq_lens=None if decode else counts,
         extend_prefix_lens=None if decode else starts,
         sampling_info=sampling,
-        capture_hidden_mode=CaptureHiddenMode.NULL,
+        capture_hidden_mode=_FULL if capture and not decode else CaptureHiddenMode.NULL,
         spec_algorithm=SpeculativeAlgorithm.NONE,
         multimodal_inputs=[None] * len(work),
         lora_ids=[None] * len(work),
@@ -78,6 +83,7 @@ def build_batch(
     )
 
 
+_FULL = CaptureHiddenMode.FULL
 _UNUSED = dict.fromkeys(
     (
         "top_logprobs_nums",

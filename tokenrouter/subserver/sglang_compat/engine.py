@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from sglang.srt.layers.logits_processor import LogitsMetadata
 from sglang.srt.managers.schedule_batch import ModelWorkerBatch
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
@@ -19,16 +20,17 @@ from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from tokenrouter.errors import RankError, RequestError
 from tokenrouter.ipc.messages import Action
 from tokenrouter.schedulers.signals import Signal
-from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
+from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing, to_check
 from tokenrouter.subserver.sglang_compat import controls
 from tokenrouter.subserver.sglang_compat import signals as signal_values
 from tokenrouter.subserver.sglang_compat.batch import build_batch
+from tokenrouter.subserver.sglang_compat.checks import Drafts, places_to_check
 from tokenrouter.subserver.sglang_compat.digest import BatchDigest
 from tokenrouter.subserver.sglang_compat.grammar_compiler import GrammarCompiler
 from tokenrouter.subserver.sglang_compat.logprobs import Report
 from tokenrouter.subserver.sglang_compat.pools import Pools
-from tokenrouter.subserver.sglang_compat.rules import Asking, adjust
-from tokenrouter.subserver.sglang_compat.sampling import GREEDY, row_sampling
+from tokenrouter.subserver.sglang_compat.rules import Asking, Place, adjust
+from tokenrouter.subserver.sglang_compat.sampling import GREEDY, Draw, row_sampling
 from tokenrouter.subserver.sglang_compat.seeded import draw_seeded, is_seeded
 from tokenrouter.subserver.sglang_compat.vocabulary import (
     TokenizerVocabulary,
@@ -135,22 +137,18 @@ class SGLangEngine:
             TokenRouterError: the pool has no room (nothing has changed), or the work feeds
                 tokens that are not there.
         """
-        asking = _asking(work)
-        seeded = [(row, visit) for row, visit in asking if is_seeded(visit)]
-        # What a row draws while it has tokens left to feed does not count, nor what SGLang draws
-        # for one with a seed: the cheapest way.
-        draws = [
-            visit.handle.draw if len(visit.tokens) - visit.computed == n else GREEDY
-            for visit, n in work
-        ]
-        for row, _ in seeded:
-            draws[row] = GREEDY
+        places = places_to_check(work)
+        asking = _asking(work, places)
+        seeded = [place for place in asking if is_seeded(place.visit)]
+        draws = _draws(work, places, seeded)
         sampling = row_sampling(tuple(draws), self.vocab_size, self._pools.rows.device)
-        batch, output = self._forward(work, sampling.info, meanwhile)
+        checked = to_check(work) if places else ()
+        batch, output = self._forward(work, sampling.info, meanwhile, checked)
         logits = output.next_token_logits[:, : self._pools.vocabulary].contiguous()
         output.next_token_logits = logits
         # All before sampling, which overwrites the logits.
-        blocks = signal_values.columns(logits, signals)
+        blocks = signal_values.columns(logits[: len(work)], signals)
+        drafts = Drafts(places, logits)
         failed = adjust(logits, asking)
         drawn = draw_seeded(logits, seeded)
         report = Report(logits, asking)
@@ -159,36 +157,51 @@ class SGLangEngine:
             tokens[drawn.rows] = drawn.tokens
         if not self._synchronous:
             meanwhile()
-        ids, values = signal_values.fetch(tokens, signals, blocks)
-        return StepBatch(ids, values, report.of(tokens), failed)
+        ids, values = signal_values.fetch(tokens[: len(work)], signals, blocks)
+        logprobs = report.of(tokens)
+        checks = drafts.checks(work, tokens, report, logprobs)
+        return StepBatch(ids, values, logprobs, failed, checks)
 
     @torch.no_grad()
-    def replay(self, work: Sequence[Work]) -> None:
+    def replay(self, work: Sequence[Work], checked: Sequence[int] = ()) -> None:
         """The forward pass of `step` alone: rank 0 of a tensor-parallel member samples for all.
+
+        ``checked``: what `to_check` says there.
 
         Raises:
             TokenRouterError: as `step`.
             RankError: a collective failed, as when another rank is gone.
         """
         draws = (GREEDY,) * len(work)
-        self._forward(work, row_sampling(draws, self.vocab_size, self._pools.rows.device).info)
+        sampling = row_sampling(draws, self.vocab_size, self._pools.rows.device)
+        self._forward(work, sampling.info, checked=checked)
 
     def digest(self) -> int:
         """A checksum of all batches, equal on the ranks of a member; 0 where there is one."""
         return self._digest.value()
 
     def _forward(
-        self, work: Sequence[Work], sampling: SamplingBatchInfo, meanwhile: Meanwhile = nothing
+        self,
+        work: Sequence[Work],
+        sampling: SamplingBatchInfo,
+        meanwhile: Meanwhile = nothing,
+        checked: Sequence[int] = (),
     ) -> tuple[ModelWorkerBatch, Any]:
-        """The batch that feeds ``work``, and SGLang's output, which holds the raw logits."""
+        """The batch that feeds ``work``, and SGLang's output, which holds the raw logits.
+
+        Those after each row, and then those after the tokens ``checked``, see `to_check`.
+        """
         slots = self._pools.allocate(sum(n for _, n in work))
-        batch = build_batch(work, slots, self._pools.rows, sampling)
+        batch = build_batch(work, slots, self._pools.rows, sampling, capture=bool(checked))
         if self._worker.tp_size > 1:
             self._digest.add(batch)
         if self._synchronous:
             meanwhile()
         try:
             output, _, _ = self._worker.forward_batch_generation(batch, skip_sample=True)
+            if checked:
+                more = self._logits_after(checked, batch, output)
+                output.next_token_logits = torch.cat([output.next_token_logits, more])
         except RuntimeError as error:
             if self._worker.tp_size == 1:
                 raise
@@ -197,6 +210,19 @@ class SGLangEngine:
                 f"the forward pass failed, as it does when another rank is gone: {reason}"
             ) from error
         return batch, output
+
+    def _logits_after(
+        self, checked: Sequence[int], batch: ModelWorkerBatch, output: Any
+    ) -> torch.Tensor:
+        """Raw logits after the tokens ``checked`` of those that the batch feeds."""
+        index = torch.tensor(checked, device=output.next_token_logits.device)
+        if batch.forward_mode.is_decode():  # which feeds one token a row
+            return output.next_token_logits[index]
+        model = self._worker.model_runner.model
+        hidden = output.hidden_states[index]
+        metadata = LogitsMetadata(batch.forward_mode)
+        logits: torch.Tensor = model.logits_processor._get_logits(hidden, model.lm_head, metadata)
+        return logits
 
     def _sample(
         self, output: Any, batch: ModelWorkerBatch, greedy: torch.Tensor | None
@@ -236,10 +262,30 @@ class SGLangEngine:
         self._pools.check()
 
 
-def _asking(work: Sequence[Work]) -> Asking:
-    """Rows that draw a token by more rules than temperature and limits."""
-    return [
-        (row, visit)
+def _asking(work: Sequence[Work], places: Sequence[Place]) -> Asking:
+    """Where a token is drawn by more rules than temperature and limits."""
+    asking = [place for place in places if place.visit.handle.rules is not None]
+    asking += [
+        Place(row, visit, visit.length)
         for row, (visit, n) in enumerate(work)
-        if visit.handle.rules is not None and visit.pending == n
+        if visit.handle.rules is not None and visit.pending == n and not visit.scratch
     ]
+    return asking
+
+
+def _draws(work: Sequence[Work], places: Sequence[Place], seeded: Asking) -> list[Draw]:
+    """How SGLang draws, of rows and then at places.
+
+    What a row draws while it has tokens left to feed does not count, nor what is drawn where
+    there is a seed: the cheapest way.
+    """
+    draws = [
+        visit.handle.draw
+        if len(visit.tokens) - visit.computed == n and not visit.scratch
+        else GREEDY
+        for visit, n in work
+    ]
+    draws += [place.visit.handle.draw for place in places]
+    for place in seeded:
+        draws[place.row] = GREEDY
+    return draws

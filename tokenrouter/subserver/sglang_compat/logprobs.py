@@ -19,14 +19,14 @@ class Report:
     """
 
     def __init__(self, logits: torch.Tensor, asking: Asking) -> None:
-        wanted = [(row, visit) for row, visit in asking if visit.sampling.logprobs is not None]
-        self._rows = [row for row, _ in wanted]
-        self._tops = [visit.sampling.logprobs or 0 for _, visit in wanted]
+        wanted = [place for place in asking if place.visit.sampling.logprobs is not None]
+        self._rows = [place.row for place in wanted]
+        self._tops = [place.visit.sampling.logprobs or 0 for place in wanted]
         if not wanted:
             return
         self._index = torch.tensor(self._rows, device=logits.device)
         temperatures = torch.tensor(
-            [[visit.handle.draw.temperature] for _, visit in wanted], device=logits.device
+            [[place.visit.handle.draw.temperature] for place in wanted], device=logits.device
         )
         values = torch.log_softmax(logits[self._index] / temperatures, dim=-1)
         # JSON has no infinity for what masks have made impossible.

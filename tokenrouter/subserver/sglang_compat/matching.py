@@ -41,24 +41,25 @@ class Matching:
         self._timed = Timer(self._budget)
         self._restart(visit)
 
-    def mask(self, visit: Visit, masks: torch.Tensor, row: int) -> str | None:
-        """Write which ids may come next into ``masks[row]``; or why none can.
+    def mask(self, visit: Visit, length: int, mask: torch.Tensor) -> str | None:
+        """Write which ids may follow the first ``length`` tokens into ``mask``; or why none can.
 
-        ``masks``: as `new_masks` makes them, all ids allowed.
+        ``mask``: one row as `new_masks` makes them, all ids allowed.
         """
         if self._too_slow:
             return f"its grammar {TOO_SLOW}"
         self._timed = Timer(self._budget)
         try:
-            self._follow(visit)
+            self._follow(visit, length)
             if self._begun and not self._matcher.is_terminated():
-                self._timed(self._matcher.fill_next_token_bitmask, masks, row)
-                if not masks[row].any():
+                self._timed(self._matcher.fill_next_token_bitmask, mask)
+                if not mask.any():
                     return "its grammar allows no token here"
         except SlowCallError as error:
             self._too_slow = True  # a visit without control is not ended yet
             return f"its grammar {error}"
         except (RuntimeError, ValueError) as error:
+            self._restart(visit)  # to find the same again
             return f"its grammar cannot be followed: {error}"
         return None
 
@@ -69,13 +70,13 @@ class Matching:
         self._tail: list[int] = []
         self._accepted: list[int] = []
 
-    def _follow(self, visit: Visit) -> None:
+    def _follow(self, visit: Visit, length: int) -> None:
         known = self._seen.length
-        stands, fresh = self._seen.news(visit)
+        stands, fresh = self._seen.news(visit, length)
         if back := known - stands:
             if back > len(self._accepted) or self._matcher.is_terminated():
                 self._restart(visit)
-                _, fresh = self._seen.news(visit)
+                _, fresh = self._seen.news(visit, length)
             else:
                 self._timed(self._matcher.rollback, back)
                 del self._accepted[-back:]

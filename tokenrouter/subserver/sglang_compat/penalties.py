@@ -90,18 +90,20 @@ class Penalties:
             or sampling.repetition_penalty != 1
         )
 
-    def of(self, visit: Visit) -> Held:
-        """For the next logits; looks at tokens that are new since the last call."""
-        self._follow(visit)
+    def of(self, visit: Visit, length: int) -> Held:
+        """For the logits after the first ``length`` tokens; looks at what is new since the last
+        call.
+        """
+        self._follow(visit, length)
         used, asked = len(self._place), self._asked
         return Held(
-            self._ids[:used], self._counts[:used], self._held[:used],
+            self._ids[:used], self._counts[:used].copy(), self._held[:used].copy(),
             asked.frequency_penalty, asked.presence_penalty,
             max(asked.repetition_penalty, LEAST_REPETITION),
         )  # fmt: skip
 
-    def _follow(self, visit: Visit) -> None:
-        stands, fresh = self._seen.news(visit)
+    def _follow(self, visit: Visit, length: int) -> None:
+        stands, fresh = self._seen.news(visit, length)
         kept = stands - visit.prompt_length
         self._count(self._output[kept:], -1)
         self._output[kept:] = fresh

@@ -7,7 +7,7 @@ that ask: a batch without such rows never comes here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import numpy.typing
@@ -23,8 +23,22 @@ MOST_BIAS = 1e6
 """What is biased more is certain, or impossible, already; divided by the least temperature, it is
 still a number."""
 
-Asking = Sequence[tuple[int, Visit]]
-"""Rows of a batch whose visit has `Rules`, ascending."""
+
+class Place(NamedTuple):
+    """``row`` of the logits: those after the first ``length`` tokens of ``visit``."""
+
+    row: int
+    visit: Visit
+    length: int
+
+    @property
+    def written(self) -> int:
+        """Output tokens before it."""
+        return self.length - self.visit.prompt_length
+
+
+Asking = Sequence[Place]
+"""Places whose visit has `Rules`; several of one visit come in their order."""
 
 
 class Rules:
@@ -50,9 +64,9 @@ class Rules:
             self._matching = Matching(visit, visit.grammar.result())
         return self._matching
 
-    def forbidden(self, visit: Visit) -> list[int]:
-        """Ids that would end the output before it may."""
-        return self._ends if visit.written < self._shortest else []
+    def forbidden(self, written: int) -> list[int]:
+        """Ids that would end the output before it may, after so many tokens."""
+        return self._ends if written < self._shortest else []
 
 
 def asked(sampling: Sampling) -> bool:
@@ -73,14 +87,15 @@ def adjust(logits: torch.Tensor, asking: Asking) -> dict[int, str]:
     ``logits``: raw, ``[rows, vocabulary]``, float32. Returns why no token is possible in a row
     whose grammar allows none; that row is left without a grammar.
     """
-    rules = [(row, visit, visit.handle.rules) for row, visit in asking]
-    if penalized := [(row, each.penalties.of(v)) for row, v, each in rules if each.penalties]:
+    rules = [(place, place.visit.handle.rules) for place in asking]
+    penalized = [(p.row, r.penalties.of(p.visit, p.length)) for p, r in rules if r.penalties]
+    if penalized:
         _penalize(logits, penalized)
-    early = {row: ends for row, visit, each in rules if (ends := each.forbidden(visit))}
+    early = {p.row: ends for p, r in rules if (ends := r.forbidden(p.written))}
     failed = _constrain(logits, rules, early)
     if early:
         logits[_places(logits, list(early.items()))] = -torch.inf
-    if biased := [(row, each.bias) for row, _, each in rules if each.bias]:
+    if biased := [(place.row, each.bias) for place, each in rules if each.bias]:
         where = _places(logits, [(row, list(bias)) for row, bias in biased])
         values = [value for _, bias in biased for value in bias.values()]
         logits[where] += torch.tensor(values, dtype=logits.dtype, device=logits.device)
@@ -97,16 +112,16 @@ def _penalize(logits: torch.Tensor, rows: Sequence[tuple[int, Held]]) -> None:
 
 
 def _constrain(
-    logits: torch.Tensor, rules: Sequence[tuple[int, Visit, Rules]], early: dict[int, list[int]]
+    logits: torch.Tensor, rules: Sequence[tuple[Place, Rules]], early: dict[int, list[int]]
 ) -> dict[int, str]:
     """Apply grammars; a grammar that allows nothing but an end takes its row out of ``early``."""
-    matchings = [(row, visit, m) for row, visit, each in rules if (m := each.matching(visit))]
+    matchings = [(place, m) for place, each in rules if (m := each.matching(place.visit))]
     if not matchings:
         return {}
     failed: dict[int, str] = {}
     masks = matching.new_masks(*logits.shape)
-    for row, visit, each in matchings:
-        if problem := each.mask(visit, masks, row):
+    for (row, visit, length), each in matchings:
+        if problem := each.mask(visit, length, masks[row : row + 1]):
             failed[row] = problem
             masks[row] = matching.ALL
         elif row in early and not matching.leaves(masks[row], early[row]):

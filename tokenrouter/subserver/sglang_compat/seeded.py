@@ -15,7 +15,7 @@ from sglang.srt.sampling.sampling_params import TOP_K_ALL
 
 from tokenrouter.errors import TokenRouterError
 from tokenrouter.subserver.engine import Visit
-from tokenrouter.subserver.sglang_compat.rules import Asking
+from tokenrouter.subserver.sglang_compat.rules import Asking, Place
 from tokenrouter.subserver.sglang_compat.sampling import GREEDY, Draw
 
 
@@ -32,19 +32,21 @@ def is_seeded(visit: Visit) -> bool:
 
 
 def draw_seeded(logits: torch.Tensor, seeded: Asking) -> Drawn | None:
-    """Tokens of the rows in ``seeded``, from adjusted logits ``[rows, vocabulary]``."""
+    """Tokens at the places in ``seeded``, from adjusted logits ``[rows, vocabulary]``."""
     if not seeded:
         return None
-    rows = torch.tensor([row for row, _ in seeded], device=logits.device)
-    uniforms = [_uniform(visit) for _, visit in seeded]
-    return Drawn(rows, invert(logits[rows], [visit.handle.draw for _, visit in seeded], uniforms))
+    rows = torch.tensor([place.row for place in seeded], device=logits.device)
+    uniforms = [_uniform(place) for place in seeded]
+    draws = [place.visit.handle.draw for place in seeded]
+    return Drawn(rows, invert(logits[rows], draws, uniforms))
 
 
-def _uniform(visit: Visit) -> float:
+def _uniform(place: Place) -> float:
     """Of this member and position; algorithms use the streams from 0 on."""
-    if visit.draws is None:
-        raise TokenRouterError(f"request {visit.uid} has no seed")
-    return visit.draws.draw(stream=-1 - visit.draws.member)
+    draws = place.visit.draws
+    if draws is None:
+        raise TokenRouterError(f"request {place.visit.uid} has no seed")
+    return draws.draw(-1 - draws.member, place.written)
 
 
 def invert(logits: torch.Tensor, draws: Sequence[Draw], uniforms: Sequence[float]) -> torch.Tensor:
