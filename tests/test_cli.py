@@ -85,6 +85,7 @@ def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Pa
         "algorithm": "tests.test_cli:Tunable",
         "algorithm_args": {"width": 3},
         "router_threshold": 0.45,
+        "algorithms": {},
         "prefill": "eager",
         "host": "0.0.0.0",
         "port": 0,

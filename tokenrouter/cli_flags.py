@@ -59,8 +59,8 @@ def gather(flags: Mapping[str, Any]) -> Layer:
     for name in (name for name in given if name not in OF_MODELS):
         values[name] = given[name]
         origins[name] = flag_of(name)
-    if "algorithm_args" in values:
-        values["algorithm_args"] = _json_object("--algorithm-args", values["algorithm_args"])
+    for name in values.keys() & {"algorithm_args", "algorithms"}:
+        values[name] = _json_object(origins[name], values[name])
     models: dict[str, dict[str, Any]] = {}
     for flag, argument in ARGUMENT_OF.items():
         form = OF_MODELS[flag][0].removesuffix(" ...")

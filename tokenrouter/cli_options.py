@@ -25,7 +25,7 @@ OF_MODELS = {
 """Flags that may be repeated or followed by several values: their form, and what they say."""
 REPEATABLE = frozenset(f"--{name.replace('_', '-')}" for name in OF_MODELS)
 ARGUMENT_OF = {"model": "model_path", "threshold": "threshold", "tp": "tp_size"}
-STRUCTURED = frozenset({"models", "ports", "algorithm_args"})
+STRUCTURED = frozenset({"models", "ports", "algorithm_args", "algorithms"})
 """Fields of `Config` with flags of another form than their own."""
 
 
@@ -52,6 +52,8 @@ def parameters() -> Iterator[inspect.Parameter]:
     for name, (form, text) in OF_MODELS.items():
         yield _parameter(name, list[str], text, form)
     yield _parameter("algorithm_args", str, "Further arguments of the algorithm.", "JSON")
+    text = "More algorithms: {NAME: {algorithm, router_threshold, algorithm_args}}."
+    yield _parameter("algorithms", str, text, "JSON")
     for name, field in Config.model_fields.items():
         if name not in STRUCTURED:
             yield _parameter(name, str, _help(field), _form(field))

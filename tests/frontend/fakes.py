@@ -257,7 +257,8 @@ class FakeMembers:
                 finish = aborted("a model died", 503)
             else:
                 logprobs = [logprob(token, i, submit.sampling.logprobs)]
-                finish = owned.append(members[i % len(members)], [token], logprobs)
+                owned.append(members[i % len(members)], [token], logprobs)
+                finish = owned.settle(0)
                 owned.hand_overs += len(members) > 1
             if finish or submit.stream:
                 outbox.post(owned.output(finish, 2))

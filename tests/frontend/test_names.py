@@ -92,3 +92,115 @@ def test_bad_options_name_the_field(options: dict[str, object]) -> None:
 
 def test_names_that_can_be_listed(config: Config) -> None:
     assert ids(config) == ["demo", "demo/small", "demo/large"]
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Config:
+    return make_config(
+        Path("model"),
+        algorithms={
+            "careful": {"algorithm": "entropy", "router_threshold": 0.1},
+            "random": {"router_threshold": 0.35},
+            "levels": {"algorithm": "cascade", "algorithm_args": {"thresholds": [0.5]}},
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "algorithm", "threshold"),
+    [
+        ("demo:careful", "careful", "entropy", 0.1),
+        ("demo:careful@0.3", "careful", "entropy", 0.3),
+        ("demo:random", "random", "random", 0.35),
+        ("demo:levels", "levels", "cascade", None),
+        ("demo:single", "single", "single", None),
+        ("demo:cascade@0.8", "cascade", "cascade", 0.8),
+        ("demo:entropy", None, "entropy", 0.45),
+        ("demo:entropy@2", None, "entropy", 2.0),
+    ],
+)
+def test_an_algorithm_in_the_name(
+    mixed: Config, name: str, preset: str | None, algorithm: str, threshold: float | None
+) -> None:
+    route = resolve(name, None, mixed)
+    assert (route.preset, route.algorithm, route.router_threshold) == (preset, algorithm, threshold)
+    assert (route.members, route.home, route.seed) == ((0, 1), 0, 0)
+    assert route.args == ({"thresholds": [0.5]} if preset == "levels" else {})
+    named, _, number = name.removeprefix("demo:").partition("@")
+    options = RoutingOptions(algorithm=named, router_threshold=float(number) if number else None)
+    assert resolve("demo", options, mixed) == route
+
+
+def test_another_algorithm_does_not_get_the_settings_of_the_deployments() -> None:
+    config = make_config(
+        Path("model"),
+        algorithm="cascade",
+        router_threshold=None,
+        algorithm_args={"thresholds": [0.5]},
+    )
+    assert resolve("demo:cascade", None, config).args == {"thresholds": [0.5]}
+    route = resolve("demo:entropy", None, config)
+    assert (route.router_threshold, route.args) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("demo:carefull", "no algorithm 'carefull' is served; did you mean 'careful'?"),
+        ("demo:cascad@0.5", "did you mean 'cascade'?"),
+        ("demo:", "no algorithm '' is served"),
+        ("demo:os:system", "no algorithm 'os:system' is served"),
+        ("demo:/etc/passwd", "no algorithm '/etc/passwd' is served"),
+        ("demo:entropy/small", "no algorithm 'entropy/small' is served"),
+        ("dem:careful", "did you mean 'demo:careful'?"),
+        ("demo/smal", "did you mean 'demo/small'?"),
+    ],
+)
+def test_an_unknown_algorithm_is_told_the_nearest(mixed: Config, name: str, said: str) -> None:
+    with pytest.raises(UnknownModelError) as caught:
+        resolve(name, None, mixed)
+    assert said in str(caught.value) and caught.value.field == "model"
+
+
+def test_no_request_runs_code_of_its_choice(mixed: Config) -> None:
+    named = "tests.subserver.algorithms:Wander"
+    with pytest.raises(UnknownModelError, match="key algorithms") as caught:
+        resolve("demo", RoutingOptions(algorithm=named), mixed)
+    assert caught.value.field == "routing.algorithm"
+    own = make_config(Path("model"), algorithm=named, router_threshold=None)
+    assert resolve("demo", None, own).algorithm == named
+    with pytest.raises(UnknownModelError):
+        resolve(f"demo:{named}", None, own)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "field", "said"),
+    [
+        ("demo:random@5", {}, "model", "from 0 to 1, got 5"),
+        ("demo:random@x", {}, "model", "must be a number"),
+        ("demo:levels@0.5", {}, "model", "leave one of the two out"),
+        ("demo:random", {"router_threshold": 2.0}, "routing.router_threshold", "from 0 to 1"),
+        ("demo", {"algorithm": "random", "router_threshold": 2.0}, "routing.router_threshold", "1"),
+        ("demo:random", {"algorithm": "single"}, "routing.algorithm", "disagree"),
+        ("demo/small", {"algorithm": "single"}, "routing.algorithm", "takes no algorithm"),
+    ],
+)
+def test_what_does_not_fit_an_algorithm(
+    mixed: Config, name: str, options: dict[str, object], field: str, said: str
+) -> None:
+    with pytest.raises(RequestError, match=said) as caught:
+        resolve(name, RoutingOptions.model_validate(options), mixed)
+    assert (caught.value.status, caught.value.field) == (400, field)
+
+
+def test_an_algorithm_that_cannot_route_between_these_models(mixed: Config) -> None:
+    three = [{"name": name, "model_path": "model"} for name in ("a", "b", "c")]
+    config = make_config(Path("model"), algorithm="single", router_threshold=None, models=three)
+    with pytest.raises(RequestError, match="routes between 2 models, and 3 are configured"):
+        resolve("demo:entropy", None, config)
+
+
+def test_further_algorithms_are_listed(mixed: Config) -> None:
+    assert ids(mixed) == [
+        "demo", "demo:careful", "demo:random", "demo:levels", "demo/small", "demo/large",
+    ]  # fmt: skip

@@ -22,6 +22,12 @@ def test_one_request() -> None:
     }
 
 
+def test_the_name_of_an_algorithm_that_was_asked_for() -> None:
+    route = Route("entropy", (0, 1), 0, 0.45, preset="careful")
+    routing = report(route, NAMES, [1, 3], 2, [])["routing"]
+    assert (routing["preset"], routing["algorithm"]) == ("careful", "entropy")
+
+
 def test_a_member_alone_and_no_token_yet() -> None:
     alone = Route("single", (1,), 1)
     routing = {"algorithm": "single", "router_threshold": None, "hand_overs": 0}

@@ -23,6 +23,7 @@ def lines(tmp_path: Path) -> list[tuple[str, dict[str, Any]]]:
     config = Config.model_validate(
         {
             "served_name": "demo", "algorithm": "entropy", "router_threshold": 0.45,
+            "algorithms": {"careful": {"algorithm": "entropy", "router_threshold": 0.1}},
             "algorithm_args": {"note": "two words"}, "api_key": "very-secret",
             "models": [
                 {"name": "small", "model_path": tmp_path, "dtype": "float32", "threshold": 1},
@@ -49,8 +50,8 @@ def lines(tmp_path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 def test_every_line_is_one_line_and_has_fields(lines: list[tuple[str, dict[str, Any]]]) -> None:
     assert [text.split(":")[0] for text, _ in lines] == [
-        "serving 'demo' at http", "member 'small'", "member 'large'", "member 'clock'", "limits",
-        "processes", "ready in 0.0 s",
+        "serving 'demo' at http", "algorithm 'careful'", "member 'small'", "member 'large'",
+        "member 'clock'", "limits", "processes", "ready in 0.0 s",
     ]  # fmt: skip
     for text, fields in lines:
         assert "\n" not in text
@@ -65,18 +66,24 @@ def test_algorithm_and_its_settings(lines: list[tuple[str, dict[str, Any]]]) -> 
     assert fields["url"] == URL
 
 
+def test_further_algorithms(lines: list[tuple[str, dict[str, Any]]]) -> None:
+    text, fields = lines[1]
+    assert text == "algorithm 'careful': algorithm=entropy router_threshold=0.1"
+    assert fields["preset"] == {"name": "careful", "algorithm": "entropy", "router_threshold": 0.1}
+
+
 def test_members(lines: list[tuple[str, dict[str, Any]]]) -> None:
-    small, large, clock = (fields["member"] for _, fields in lines[1:4])
+    small, large, clock = (fields["member"] for _, fields in lines[2:5])
     assert (small["dtype"], small["cores"], small["gpus"]) == ("float32", [0], [0])
     assert (large["dtype"], large["tp_size"], large["gpus"]) == ("auto", 2, [1, 2])
     assert (large["threshold"], large["pool_tokens"], large["max_visits"]) == (3, 2000, 32)
     assert "cores" not in large
     assert not {"dtype", "tp_size", "gpus", "model_path"} & set(clock)
-    assert "gpus=1,2" in lines[2][0]
+    assert "gpus=1,2" in lines[3][0]
 
 
 def test_limits_are_the_smallest(lines: list[tuple[str, dict[str, Any]]]) -> None:
-    limits = lines[4][1]["limits"]
+    limits = lines[5][1]["limits"]
     assert (limits["context_length"], limits["pool_tokens"], limits["max_visits"]) == (
         512, 1000, 16,
     )  # fmt: skip
@@ -84,13 +91,13 @@ def test_limits_are_the_smallest(lines: list[tuple[str, dict[str, Any]]]) -> Non
 
 
 def test_processes_can_be_found(lines: list[tuple[str, dict[str, Any]]]) -> None:
-    text, fields = lines[5]
+    text, fields = lines[6]
     assert fields["processes"] == {"supervisor": os.getpid(), "small": 11, "large": 12}
     assert text == f"processes: supervisor={os.getpid()} small=11 large=12"
 
 
 def test_how_long_it_took(lines: list[tuple[str, dict[str, Any]]]) -> None:
-    text, fields = lines[6]
+    text, fields = lines[7]
     assert text.endswith("s: imports 2.0 s, small 1.2 s, large 3.5 s")
     assert fields["phases_s"] == {"imports": 2.0, "small": 1.25, "large": 3.5}
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from tokenrouter.configuration.model import ModelConfig
+from tokenrouter.configuration.presets import Preset, parse_presets
 from tokenrouter.configuration.sglang_args import Wrong
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.configuration.validation import SECRETS
@@ -40,6 +41,8 @@ class Config(BaseModel):
     """Further keyword arguments of the algorithm."""
     router_threshold: float | None = None
     """The algorithm's main setting; None: its default."""
+    algorithms: Annotated[Mapping[Name, Preset], BeforeValidator(parse_presets)] = {}
+    """More algorithms, which requests ask for as ``NAME:ALGORITHM``."""
     prefill: Literal["lazy", "eager"] = "lazy"
     """``eager``: every member computes a prompt at once, before control reaches it."""
     host: str = "127.0.0.1"
@@ -117,6 +120,15 @@ class Config(BaseModel):
     def names(self) -> tuple[str, ...]:
         """The members' names, in order."""
         return tuple(model.name for model in self.models)
+
+    @property
+    def own(self) -> Preset:
+        """How requests are routed that ask for no algorithm."""
+        return Preset(
+            algorithm=self.algorithm,
+            router_threshold=self.router_threshold,
+            algorithm_args=self.algorithm_args,
+        )
 
     @property
     def planned(self) -> bool:

@@ -18,7 +18,7 @@ from tokenrouter.errors import ConfigError
 
 PREFIX = "TOKENROUTER_"
 OF_A_MODEL = "TOKENROUTER_MODELS_"
-STRUCTURED = frozenset({"algorithm_args", "models", "ports"})
+STRUCTURED = frozenset({"algorithm_args", "algorithms", "models", "ports"})
 """Fields that are no scalars: their variables hold YAML (so JSON will do)."""
 
 _SERVICE = re.compile(r"(.+_)?(SERVICE_(HOST|PORT(_.+)?)|PORT_\d+_(TCP|UDP|SCTP)(_.+)?)")

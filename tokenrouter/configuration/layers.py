@@ -64,9 +64,9 @@ def join(first: Layer, second: Layer) -> Layer:
 def apply(settings: Layer, changes: Layer) -> Layer:
     """``settings`` overridden by ``changes``.
 
-    A known model is updated, and a new one added if its path or engine is given; ports are
-    joined with those that are known. Another algorithm comes without the settings of the one
-    that it replaces.
+    A known model is updated, and a new one added if its path or engine is given; ports and
+    further algorithms are joined with those that are known. Another algorithm comes without the
+    settings of the one that it replaces.
 
     Raises:
         ConfigError: a change to a model that does not exist.
@@ -80,6 +80,9 @@ def apply(settings: Layer, changes: Layer) -> Layer:
             merged["models"] = _merge_models(entries, models, changes.origins)
     else:
         merged |= resolve({"models": models}, Path.cwd())
+    if further := values.get("algorithms"):
+        known = _mapping("algorithms", settings.values.get("algorithms"))
+        merged["algorithms"] = {**known, **_mapping("algorithms", further)}
     if ports:
         known = _mapping("ports", settings.values.get("ports"))
         changed = {
@@ -87,7 +90,11 @@ def apply(settings: Layer, changes: Layer) -> Layer:
             for name, fixed in _mapping("ports", ports).items()
         }
         merged["ports"] = {**known, **changed}
-    return Layer(merged, {**_still_valid(settings.origins, models), **changes.origins})
+    origins = {**_still_valid(settings.origins, models), **changes.origins}
+    if further and (source := changes.origins.get("algorithms")):
+        origins |= {f"algorithms.{name}": source for name in further}
+        origins["algorithms"] = settings.origins.get("algorithms", source)
+    return Layer(merged, origins)
 
 
 def _still_valid(origins: Mapping[str, str], models: Any) -> dict[str, str]:

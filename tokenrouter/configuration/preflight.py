@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenrouter.configuration import model_folder, parallel, templates, vocabulary
+from tokenrouter.configuration import model_folder, parallel, presets, templates, vocabulary
 from tokenrouter.configuration.deployment import UNIX_HOST
 from tokenrouter.configuration.validation import collecting
 from tokenrouter.errors import ConfigError
@@ -37,6 +37,8 @@ def check(config: Config, problems: list[str]) -> list[str]:
         registry.create(
             config.algorithm, config.names, config.router_threshold, config.algorithm_args
         )
+    with collecting(problems):
+        presets.check(config.algorithms, config.names)
     known = len(problems)
     for model in config.models:
         with collecting(problems):

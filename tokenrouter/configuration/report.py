@@ -55,6 +55,9 @@ def show(config: Config, machine: Machine, found: Examination) -> None:
         f"model {config.served_name!r}: algorithm {config.algorithm}{threshold}, "
         f"{config.prefill} prefill"
     )
+    for name, preset in config.algorithms.items():
+        at = "" if preset.router_threshold is None else f" at {preset.router_threshold:g}"
+        console.print(f"model '{config.served_name}:{name}': algorithm {preset.algorithm}{at}")
     where = "in the private socket directory" if config.host == UNIX_HOST else _address(config)
     key = "" if config.api_key is None else ", with an API key"
     console.print(f"HTTP {where}{key}; at most {config.max_requests} requests at once")

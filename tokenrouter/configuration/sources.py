@@ -84,9 +84,11 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _lines(root: yaml.Node | None) -> Iterator[tuple[str, int]]:
-    """The lines of top-level keys, of models, and of their keys."""
+    """The lines of top-level keys, of further algorithms, of models, and of their keys."""
     for key, value, line in _items(root):
         yield key, line
+        if key == "algorithms":
+            yield from ((f"{key}.{name}", line_of_name) for name, _, line_of_name in _items(value))
         if key != "models" or not isinstance(value, yaml.SequenceNode):
             continue
         for index, entry in enumerate(value.value):

@@ -90,7 +90,7 @@ def _describe(error: ErrorDetails, known: Iterable[str]) -> list[tuple[Any, str]
     field = error["loc"][0] if error["loc"] else ""
     cause = error.get("ctx", {}).get("error")
     if error["type"] == "extra_forbidden":
-        return [(field, f"{path}: unknown field{nearest(path, known)}")]
+        return [(field, f"{path}: unknown field{nearest(str(error['loc'][-1]), known)}")]
     if error["type"] == "missing":  # its input is all that is around it
         return [(field, f"{path}: field required")]
     if cause is None:

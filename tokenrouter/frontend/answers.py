@@ -25,8 +25,12 @@ class Error(BaseModel):
 
 
 class Routing(BaseModel):
-    """How a response was routed; ``tokens`` and ``token_models`` by member."""
+    """How a response was routed; ``tokens`` and ``token_models`` by member.
 
+    ``preset``: what the request called the algorithm, if it did.
+    """
+
+    preset: str | None = None
     algorithm: str
     router_threshold: float | None
     tokens: dict[str, int]

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from tokenrouter.config import Config
-from tokenrouter.frontend import names
+from tokenrouter.frontend import names, presets
 from tokenrouter.frontend.answers import Error
 
 ERRORS = {
@@ -75,4 +75,6 @@ def document(app: FastAPI, config: Config) -> None:
 def _names(config: Config) -> str:
     """A regular expression of the names that requests may use."""
     listed = "|".join(re.escape(name) for name in (names.DEFAULT, *names.ids(config)))
-    return f"^({listed}|{re.escape(config.served_name)}@[0-9]*[.]?[0-9]+)$"
+    routed = re.escape(config.served_name)
+    algorithms = "|".join(map(re.escape, presets.names(config)))
+    return f"^({listed}|{routed}(:({algorithms}))?(@[0-9]*[.]?[0-9]+)?)$"

@@ -1,19 +1,24 @@
 """Model names: which route a request asks for.
 
-NAME                    routed by the deployment's algorithm
-NAME@ROUTER_THRESHOLD   routed, with a threshold of its own
-NAME/MEMBER             that member alone
+NAME                              routed by the deployment's algorithm
+NAME@ROUTER_THRESHOLD             routed, with a threshold of its own
+NAME:ALGORITHM[@ROUTER_THRESHOLD] routed by another algorithm, which the deployment offers
+NAME/MEMBER                       that member alone
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Generic, TypeVar
 
-import orjson
 from pydantic import ConfigDict, Field
 
 from tokenrouter.config import Config
+from tokenrouter.configuration.presets import Preset
+from tokenrouter.configuration.sglang_args import nearest
 from tokenrouter.errors import ConfigError, RequestError, UnknownModelError
+from tokenrouter.frontend import presets
 from tokenrouter.frontend.bodies import Body
 from tokenrouter.ipc.messages import Route
 from tokenrouter.schedulers import registry
@@ -21,6 +26,8 @@ from tokenrouter.schedulers import registry
 DEFAULT = "default"
 """Stands for the routed name, and so does no name at all."""
 THRESHOLD_FIELD = "routing.router_threshold"
+ALGORITHM_FIELD = "routing.algorithm"
+Value = TypeVar("Value", str, float)
 
 
 class RoutingOptions(Body):
@@ -28,8 +35,10 @@ class RoutingOptions(Body):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    algorithm: str | None = None
+    """Instead of the deployment's: one that it offers by this name."""
     router_threshold: float | None = Field(default=None, allow_inf_nan=False)
-    """Instead of the deployment's."""
+    """Instead of the algorithm's."""
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     """Of the algorithm's random draws, instead of the deployment's."""
     token_models: bool = False
@@ -37,8 +46,13 @@ class RoutingOptions(Body):
 
 
 def ids(config: Config) -> list[str]:
-    """The names that can be listed: the routed one, then each member alone."""
-    return [config.served_name, *(f"{config.served_name}/{name}" for name in config.names)]
+    """The names that can be listed: the routed ones, then each member alone."""
+    name = config.served_name
+    return [
+        name,
+        *(f"{name}:{algorithm}" for algorithm in config.algorithms),
+        *(f"{name}/{member}" for member in config.names),
+    ]
 
 
 def seeded(options: RoutingOptions | None, seed: int | None) -> RoutingOptions:
@@ -52,33 +66,38 @@ def resolve(model: str | None, options: RoutingOptions | None, config: Config) -
 
     Raises:
         UnknownModelError: no such name.
-        RequestError: a threshold that the algorithm does not take.
+        RequestError: a threshold that the algorithm does not take, or two answers to a question.
     """
     options = options or RoutingOptions()
     routed = config.served_name
-    if model is None or model in (DEFAULT, routed):
-        return _routed(options, options.router_threshold, THRESHOLD_FIELD, config)
-    if model.startswith(f"{routed}@"):
-        threshold = _number(model.removeprefix(f"{routed}@"))
-        if options.router_threshold not in (None, threshold):
-            raise RequestError(
-                f"{THRESHOLD_FIELD} ({options.router_threshold:g}) and model ({model!r}) disagree; "
-                "give one of them",
-                THRESHOLD_FIELD,
-            )
-        return _routed(options, threshold, "model", config)
+    if model is None or model == DEFAULT:
+        model = routed
+    named, at, number = model.partition("@")
+    name, colon, algorithm = named.partition(":")
+    if name == routed:
+        return _routed(
+            _agreed(model, algorithm if colon else None, options.algorithm, ALGORITHM_FIELD),
+            _agreed(
+                model, _number(number) if at else None, options.router_threshold, THRESHOLD_FIELD
+            ),
+            options,
+            config,
+        )
     member = model.removeprefix(f"{routed}/")
     if member == model or member not in config.names:
         raise UnknownModelError(
-            f"unknown model {model!r}; served are {', '.join(map(repr, ids(config)))} and "
-            f"'{routed}@ROUTER_THRESHOLD'",
+            f"unknown model {model!r}; served are {', '.join(map(repr, ids(config)))}, "
+            f"'{routed}@ROUTER_THRESHOLD' and '{routed}:ALGORITHM'{nearest(model, ids(config))}",
             "model",
         )
-    if options.router_threshold is not None:
-        raise RequestError(
-            f"{model!r} is one model, which takes no router threshold; ask for {routed!r}",
-            THRESHOLD_FIELD,
-        )
+    for value, field, what in (
+        (options.router_threshold, THRESHOLD_FIELD, "router threshold"),
+        (options.algorithm, ALGORITHM_FIELD, "algorithm"),
+    ):
+        if value is not None:
+            raise RequestError(
+                f"{model!r} is one model, which takes no {what}; ask for {routed!r}", field
+            )
     return single(config.names.index(member), options, config)
 
 
@@ -93,20 +112,51 @@ def single(member: int, options: RoutingOptions, config: Config) -> Route:
     )
 
 
-def _routed(options: RoutingOptions, threshold: float | None, field: str, config: Config) -> Route:
-    if threshold is not None:
-        arguments = orjson.dumps(dict(config.algorithm_args))
-        complaint = _complaint(config.algorithm, config.names, threshold, arguments)
-        if complaint is not None:
-            raise RequestError(f"{field}: {complaint}", field)
+@dataclass(frozen=True, slots=True)
+class _Given(Generic[Value]):
+    """What a request says, if anything, and the field that says it."""
+
+    value: Value | None
+    field: str
+
+
+def _agreed(
+    model: str, named: Value | None, option: Value | None, option_field: str
+) -> _Given[Value]:
+    """What a model name and an option say together."""
+    if named is None:
+        return _Given(option, option_field)
+    if option not in (None, named):
+        raise RequestError(
+            f"{option_field} ({option}) and model ({model!r}) disagree; give one of them",
+            option_field,
+        )
+    return _Given(named, "model")
+
+
+def _routed(
+    algorithm: _Given[str], threshold: _Given[float], options: RoutingOptions, config: Config
+) -> Route:
+    name, preset = algorithm.value, config.own
+    if name is not None:
+        preset = presets.find(name, algorithm.field, config)
+        if name == config.algorithm and name not in config.algorithms:
+            name = None
+    if threshold.value is not None:
+        preset = preset.model_copy(update={"router_threshold": threshold.value})
+    field = algorithm.field if threshold.value is None else threshold.field
+    checked_at_start = threshold.value is None and (name is None or name in config.algorithms)
+    if not checked_at_start and (complaint := _complaint(config.names, preset.model_dump_json())):
+        raise RequestError(f"{field}: {complaint}", field)
     return Route(
-        algorithm=config.algorithm,
+        algorithm=preset.algorithm,
         members=tuple(range(len(config.models))),
         home=0,
-        router_threshold=config.router_threshold if threshold is None else threshold,
-        args=dict(config.algorithm_args),
+        router_threshold=preset.router_threshold,
+        args=dict(preset.algorithm_args),
         seed=config.seed if options.seed is None else options.seed,
         token_models=options.token_models,
+        preset=name,
     )
 
 
@@ -120,12 +170,11 @@ def _number(text: str) -> float:
 
 
 @lru_cache(maxsize=256)
-def _complaint(
-    algorithm: str, members: tuple[str, ...], threshold: float, arguments: bytes
-) -> str | None:
-    """What the algorithm has against a router threshold, if anything."""
+def _complaint(members: tuple[str, ...], text: str) -> str | None:
+    """What an algorithm has against its settings (a `Preset` as JSON), if anything."""
+    preset = Preset.model_validate_json(text)
     try:
-        registry.create(algorithm, members, threshold, orjson.loads(arguments))
+        registry.create(preset.algorithm, members, preset.router_threshold, preset.algorithm_args)
     except ConfigError as error:
         return str(error).removeprefix("router_threshold: ")
     return None

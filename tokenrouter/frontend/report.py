@@ -25,6 +25,7 @@ def report(
     """
     counts = member_tokens or [0] * len(names)
     routing: dict[str, Any] = {
+        **({} if route.preset is None else {"preset": route.preset}),
         "algorithm": route.algorithm,
         "router_threshold": route.router_threshold,
         "tokens": {names[member]: counts[member] for member in route.members},

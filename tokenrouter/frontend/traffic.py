@@ -57,7 +57,7 @@ class Traffic:
         served = self._config.served_name
         if len(route.members) < len(self._config.models):
             return f"{served}/{self._config.names[route.members[0]]}"
-        return served
+        return served if route.preset is None else f"{served}:{route.preset}"
 
     def received(self, live: Live, counts: Sequence[int], tokens: int, now: float) -> None:
         """``tokens`` more tokens of a request came; the members' shares are ``counts`` now.

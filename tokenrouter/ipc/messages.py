@@ -85,7 +85,8 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
     """Which algorithm serves a request, and where.
 
     ``members`` are the members it may visit; ``home`` is one of them. ``sample`` is the
-    index among the ``n`` samples of one prompt. ``args`` holds plain YAML values.
+    index among the ``n`` samples of one prompt. ``args`` holds plain YAML values. ``preset``:
+    what the request calls the algorithm; None: it names none.
     """
 
     algorithm: str
@@ -96,6 +97,7 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
     seed: int = 0
     sample: int = 0
     token_models: bool = False
+    preset: str | None = None
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, tag="submit"):

@@ -53,6 +53,11 @@ def summary(
     """The route, each member, the limits, the process ids, and how long everything took."""
     text, shown = _fields(f"serving {config.served_name!r} at {url}:", _route(config))
     yield text, {"url": url, "served_name": config.served_name, **shown}
+    for name, preset in config.algorithms.items():
+        settings = preset.model_dump()
+        settings["algorithm_args"] = settings["algorithm_args"] or None
+        text, shown = _fields(f"algorithm {name!r}:", settings)
+        yield text, {"preset": {"name": name, **shown}}
     cores: dict[int | None, list[int]] = {}
     for child in launch.children:
         cores.setdefault(child.member, []).extend(child.cores)

@@ -1,0 +1,41 @@
+"""Algorithms that requests may name: the deployment's own and further ones, and built-in ones.
+
+No request gives a path, a module or an argument: what an algorithm reads or runs is the
+deployment's affair. So `registry.BUILT_IN` ones come with their defaults, and others only if they
+are configured.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from tokenrouter.config import Config
+from tokenrouter.configuration.presets import Preset
+from tokenrouter.errors import UnknownModelError
+from tokenrouter.schedulers import registry
+
+
+def names(config: Config) -> list[str]:
+    """Every name, further ones first, in the order of the configuration."""
+    own = [] if ":" in config.algorithm else [config.algorithm]
+    return list(dict.fromkeys([*config.algorithms, *own, *registry.BUILT_IN]))
+
+
+def find(name: str, field: str, config: Config) -> Preset:
+    """The algorithm that a request's ``field`` calls ``name``.
+
+    Raises:
+        UnknownModelError: none is called so.
+    """
+    if name in config.algorithms:
+        return config.algorithms[name]
+    known = names(config)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise UnknownModelError(
+            f"{field}: no algorithm {name!r} is served{hint} Known are "
+            f"{', '.join(known)}; whoever runs the server can add others (key algorithms)",
+            field,
+        )
+    return config.own if name == config.algorithm else Preset(algorithm=name)
