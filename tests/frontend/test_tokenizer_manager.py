@@ -13,6 +13,7 @@ import zmq
 
 from tests.frontend.fakes import NAMES, make_config, make_roster
 from tests.frontend.test_detokenizer import LENGTH, output
+from tests.frontend.test_placement import ByText
 from tokenrouter.errors import DrainingError, MemberDeadError, RequestError, RoutingError
 from tokenrouter.frontend.detokenizer import Decoder
 from tokenrouter.frontend.exchange import Exchange
@@ -72,8 +73,11 @@ class Manager:
         self.real.connect(homes, Presence(roster, NAMES), inbox, Traffic(self.config))
         self.decoder = Decoder(self.real.tokenizer)
 
-    def ask(self, name: str = "demo", **fields: Any) -> tuple[Exchange, AsyncIterator[Any]]:
-        exchange = Exchange(resolve(name, None, self.config), "text", "max_new_tokens")
+    def ask(
+        self, name: str = "demo", route: Route | None = None, **fields: Any
+    ) -> tuple[Exchange, AsyncIterator[Any]]:
+        route = route or resolve(name, None, self.config)
+        exchange = Exchange(route, "text", "max_new_tokens")
         work = GenerateReqInput(**fields)
         work.exchange = exchange
         return exchange, self.real.generate_request(work)
@@ -159,6 +163,57 @@ def test_finishing_an_exchange_aborts_what_is_left(run: Callable[[Scenario], Non
         manager.real.finish(exchange)
         assert manager.fan_out.aborted == [0, 2]
         await settle()  # tasks that SGLang left waiting end, too
+
+    run(scenario)
+
+
+def placed() -> Route:
+    return Route(f"{ByText.__module__}:ByText", (0, 1), 0)
+
+
+async def sent(manager: Manager, count: int) -> list[Route]:
+    """Routes of requests, once there are so many; another thread has a part in them."""
+    async with asyncio.timeout(20):
+        while len(manager.fan_out.sent) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    return [route for _, route in manager.fan_out.sent]
+
+
+def test_an_algorithm_may_choose_where_each_prompt_starts(run: Callable[[Scenario], None]) -> None:
+    async def scenario(manager: Manager) -> None:
+        _, answers = manager.ask(route=placed(), text=["1", "0", "10"], stream=True)
+        first = asyncio.ensure_future(anext(answers))
+        routes = await sent(manager, 3)
+        assert sorted((r.home, r.members) for r in routes) == [(0, (0,)), (1, (0, 1)), (1, (1,))]
+        for number in range(3):
+            manager.answer(number, b"y", LENGTH)
+        await first
+        await settle()
+
+    run(scenario)
+
+
+def test_of_a_chat_it_sees_the_last_message(run: Callable[[Scenario], None]) -> None:
+    async def scenario(manager: Manager) -> None:
+        exchange, answers = manager.ask(route=placed(), text="0")
+        exchange.last_message = "1"
+        first = asyncio.ensure_future(anext(answers))
+        assert [route.home for route in await sent(manager, 1)] == [1]
+        manager.answer(0, b"y", LENGTH)
+        await first
+
+    run(scenario)
+
+
+def test_nothing_is_sent_for_who_left_before_it_was_placed(run: Callable[[Scenario], None]) -> None:
+    async def scenario(manager: Manager) -> None:
+        exchange, answers = manager.ask(route=placed(), text=["1", "0"])
+        exchange.choices = 2
+        first = asyncio.ensure_future(anext(answers))
+        await asyncio.sleep(0)
+        manager.real.finish(exchange)
+        assert {each["meta_info"]["finish_reason"]["type"] for each in await first} == {"abort"}
+        assert manager.fan_out.sent == []
 
     run(scenario)
 

@@ -53,8 +53,8 @@ class Rule:
         return Route(self.algorithm, everyone, 0, self.threshold, args, token_models=True)
 
 
-def by_entropy(tokens: Sequence[int], prompt: int) -> int:
-    return int(entropy(context_of(tokens, 0)) >= 0.85)
+def by_entropy(tokens: Sequence[int], prompt: int, threshold: float = 0.85) -> int:
+    return int(entropy(context_of(tokens, 0)) >= threshold)
 
 
 def by_cascade(tokens: Sequence[int], prompt: int) -> int:

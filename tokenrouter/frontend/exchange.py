@@ -44,6 +44,8 @@ class Exchange:
     grammar_field: str | None = None
     calls: str | None = None
     """The grammar of tool calls that must be written."""
+    last_message: str | None = None
+    """The text of a chat's last message."""
     echo: Sequence[str] = ()
     rids: list[str] = field(default_factory=list)
     lives: list[Live] = field(default_factory=list)
@@ -105,7 +107,8 @@ class Live:
 
     ``route`` may be narrower than that of the ``exchange``. ``choice``: its place in the
     answer, if it has one. ``uid`` is None until the request is sent, ``logprobs`` unless the
-    client asked for them. ``internal``: SGLang's request for no token, before ``n`` samples.
+    client asked for them. ``asked``: the text of its last message, or its prompt, if the client
+    gave one. ``internal``: SGLang's request for no token, before ``n`` samples.
     Times are seconds, monotonic, 0 before they are reached: sent to the home, started by it
     (left its queue), first and last token, ended.
     """
@@ -118,6 +121,7 @@ class Live:
     stream: bool
     choice: int | None = None
     internal: bool = False
+    asked: str | None = None
     uid: int | None = None
     event: asyncio.Event = field(default_factory=asyncio.Event)
     created: float = field(default_factory=time.time)

@@ -11,6 +11,7 @@ from tokenrouter.frontend.call_reader import CallReader, FirstCall, read_calls
 from tokenrouter.frontend.constraints import check_grammar
 from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.forced_calls import ForcedCalls, forced_calls
+from tokenrouter.frontend.placement import last_text
 from tokenrouter.frontend.protocol import ChatRequest, OpenAIRequest, TextRequest
 from tokenrouter.frontend.serving import RoutedServing
 from tokenrouter.frontend.stream_logprobs import token_logprobs, with_logprobs
@@ -80,6 +81,7 @@ class RoutedChat(RoutedServing, OpenAIServingChat):
         if request.top_logprobs and not request.logprobs:
             raise RequestError("top_logprobs: needs logprobs: true", "top_logprobs")
         exchange = super()._open(request)
+        exchange.last_message = last_text(request.messages)
         self.tokenizer_manager.check_text(exchange, sum(map(_characters, request.messages)))
         return exchange
 

@@ -20,6 +20,7 @@ from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.inspection import Inspector
 from tokenrouter.frontend.limits import UNASKED_TOKENS, Limits, check_minimum
 from tokenrouter.frontend.logprobs import Logprobs
+from tokenrouter.frontend.placement import Placement
 from tokenrouter.frontend.presence import Presence
 from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.frontend.translation import failure_of, sampling_of
@@ -65,6 +66,7 @@ class RoutedTokenizerManager(TokenizerManager):
         self.rid_to_state: dict[str, Live] = {}
         self.admission = Admission(max_requests)
         self._names = names
+        self._placement = Placement(names)
         self._handle_loop: asyncio.Task[None] | None = None
         self._answering = 0
         self._all_answered = asyncio.Event()
@@ -172,6 +174,7 @@ class RoutedTokenizerManager(TokenizerManager):
 
     def finish(self, exchange: Exchange) -> None:
         """Nobody waits for ``exchange`` any more: abort what is left of it."""
+        exchange.aborted.update(range(exchange.choices))
         for rid in exchange.rids:
             self.abort_request(rid)
         self.admission.leave(exchange)
@@ -281,6 +284,7 @@ class RoutedTokenizerManager(TokenizerManager):
         prompt, stream = tokenized_obj.input_ids, bool(tokenized_obj.stream)
         internal = n > 1 and sampling.max_new_tokens == 0
         live = Live(exchange, tokenized_obj.rid, prompt, sampling, route, stream, choice, internal)
+        live.asked = exchange.last_message or obj.text
         if logprobs is not None:
             live.logprobs = Logprobs(logprobs, self.tokenizer, obj.return_text_in_logprobs)
         return live
@@ -289,6 +293,9 @@ class RoutedTokenizerManager(TokenizerManager):
         self, obj: GenerateReqInput, state: Live, request: Any = None
     ) -> AsyncIterator[dict[str, Any]]:
         # Sent only now that all prompts of a batch have turned out to be legal.
+        state.route = await self._placement.place(
+            state.route, state.prompt, lambda: state.asked or self.tokenizer.decode(state.prompt)
+        )
         if state.choice in state.exchange.aborted:
             state.end(ABORTED)
         else:

@@ -152,8 +152,10 @@ class RoutingScheduler:
     members_needed: ClassVar[int | None] = None
     threshold_range: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
     """Legal values of ``router_threshold``; anything else is refused before routing."""
-    drafts: ClassVar[bool] = False
+    drafts = False
     """Whether it ever decides on drafts (`Decision.drafts`)."""
+    chooses_members = False
+    """Whether `choose_members` is asked."""
     vocabulary: Vocabulary
     """Set on members, before any hook runs there."""
     scratch_tokens = 0
@@ -173,6 +175,14 @@ class RoutingScheduler:
             )
         self.members = tuple(members)
         self.router_threshold = router_threshold
+
+    def choose_members(self, request: Request, text: str) -> Sequence[int]:
+        """Members that a new request may visit: its home first.
+
+        Called in the front end, before the request starts anywhere, in a thread beside others
+        of the same instance. ``text``: its last message, or the prompt of a completion.
+        """
+        return range(len(self.members))
 
     def signals(self, member: int) -> Collection[Declared]:
         """Signals that `route` wants of a step on ``member``."""

@@ -49,7 +49,7 @@ class Hindsight(Wrapping):
         final: bool = True,
         window: int | None = None,
     ) -> None:
-        super().__init__(inner)
+        super().__init__(inner, inner.router_threshold)
         self.verifier = len(inner.members) - 1
         self.epsilon, self.final, self.window = epsilon, final, window
 
@@ -93,6 +93,8 @@ def verified(inner: RoutingScheduler, name: str, options: object) -> Hindsight:
     Raises:
         ConfigError: wrong options, or an algorithm that takes none.
     """
+    if isinstance(inner, Wrapping):
+        raise ConfigError(f"{FIELD}: give it to the algorithm that {name} is to go on with")
     if inner.drafts or inner.scratch_tokens:
         raise ConfigError(f"{FIELD}: {name} drafts and checks by itself; leave it out")
     if len(inner.members) < 2:

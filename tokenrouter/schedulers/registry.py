@@ -33,6 +33,7 @@ BUILT_IN = {
     "r_stitch": "tokenrouter.schedulers.r_stitch:RStitch",
     "spec_reason": "tokenrouter.schedulers.spec_reason:SpecReason",
     "glimp_router": "tokenrouter.schedulers.glimp_router:GlimpRouter",
+    "query": "tokenrouter.schedulers.query:Query",
 }
 
 

@@ -21,12 +21,12 @@ class Wrapped:
     """State of a request on one member: the inner algorithm's, and the wrapper's own.
 
     ``mark``: what the wrapper sends when control leaves; `INNER`: what the inner one sends.
-    ``arrived``: the mark with which control came here.
+    ``arrived``: the mark with which control came here; none where the request begins.
     """
 
     inner: Any
     mark: bytes = INNER
-    arrived: bytes = INNER
+    arrived: bytes = b""
 
 
 class Wrapping(RoutingScheduler):
@@ -36,8 +36,8 @@ class Wrapping(RoutingScheduler):
     caused; of others it does not.
     """
 
-    def __init__(self, inner: RoutingScheduler) -> None:
-        super().__init__(inner.members, inner.router_threshold)
+    def __init__(self, inner: RoutingScheduler, router_threshold: float | None) -> None:
+        super().__init__(inner.members, router_threshold)
         self.inner = inner
         self.scratch_tokens = inner.scratch_tokens
 
@@ -67,8 +67,8 @@ class Wrapping(RoutingScheduler):
 
     def receive(self, request: Request, payload: bytes) -> None:
         """Remember the mark, or tell the inner algorithm."""
-        request.state.arrived = mark = payload[:1] or INNER
-        if mark == INNER:
+        request.state.arrived = mark = payload[:1]
+        if mark in (b"", INNER):
             self.within(self.inner.receive, request, payload[1:])
 
     def within(
