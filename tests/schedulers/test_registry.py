@@ -11,11 +11,24 @@ from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers import registry
 from tokenrouter.schedulers.base import Decision, RoutingScheduler
 from tokenrouter.schedulers.cascade import Cascade
+from tokenrouter.schedulers.citer import Citer
+from tokenrouter.schedulers.co_llm import CoLLM
 from tokenrouter.schedulers.entropy import EntropyRouting
+from tokenrouter.schedulers.neural_rolling import NeuralRolling
+from tokenrouter.schedulers.r2r import R2R
 from tokenrouter.schedulers.random import Random
 from tokenrouter.schedulers.single import Single
 
-BUILT_IN = {"single": Single, "random": Random, "entropy": EntropyRouting, "cascade": Cascade}
+BUILT_IN = {
+    "single": Single,
+    "random": Random,
+    "entropy": EntropyRouting,
+    "cascade": Cascade,
+    "r2r": R2R,
+    "neural_rolling": NeuralRolling,
+    "citer": Citer,
+    "co_llm": CoLLM,
+}
 
 
 @pytest.fixture

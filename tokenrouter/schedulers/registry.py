@@ -34,6 +34,10 @@ BUILT_IN = {
     "spec_reason": "tokenrouter.schedulers.spec_reason:SpecReason",
     "glimp_router": "tokenrouter.schedulers.glimp_router:GlimpRouter",
     "query": "tokenrouter.schedulers.query:Query",
+    "r2r": "tokenrouter.schedulers.r2r:R2R",
+    "neural_rolling": "tokenrouter.schedulers.neural_rolling:NeuralRolling",
+    "citer": "tokenrouter.schedulers.citer:Citer",
+    "co_llm": "tokenrouter.schedulers.co_llm:CoLLM",
 }
 
 

@@ -8,6 +8,7 @@ under the signal's ``name``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,54 @@ class Checks:
         return "checks"
 
 
-Signal = (
+class Scored(NamedTuple):
+    """A trained router's probability, and the threshold that was saved with the router."""
+
+    score: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class RouterScore:
+    """How probably the position is critical, by the R2R router in file ``path``: a `Scored`.
+
+    Of the last hidden state, the token drawn and the largest raw logits, at the end of a step.
+    """
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        """Key in `Step.signals`."""
+        return "router_score"
+
+
+@dataclass(frozen=True, slots=True)
+class CiterConfidence:
+    """How sure CITER's head in file ``path`` is of this model's token (a float in (0, 1))."""
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        """Key in `Step.signals`."""
+        return "citer_confidence"
+
+
+@dataclass(frozen=True, slots=True)
+class DeferralProbability:
+    """Co-LLM's: the sigmoid of the logit of the model's last row (a float in (0, 1)).
+
+    A member of which it is asked never writes the id of that row, which is no token.
+    """
+
+    @property
+    def name(self) -> str:
+        """Key in `Step.signals`."""
+        return "deferral_probability"
+
+
+OfLogits = (
     Entropy
     | NormalisedEntropy
     | Aleatoric
@@ -118,5 +166,9 @@ Signal = (
     | TopLogits
     | TokenProbabilities
 )
+"""Signals of the raw logits alone."""
+OfNetworks = RouterScore | CiterConfidence
+"""Signals of networks, which members load at their start: of those that a configuration names."""
+Signal = OfLogits | OfNetworks | DeferralProbability
 """What has a value in `Step.signals`."""
 Declared = Signal | Checks

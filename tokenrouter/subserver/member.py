@@ -6,7 +6,7 @@ Used by `process.py`. SGLang is imported only where a member needs it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ from tokenrouter.ipc.messages import StepSums
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import MemberReady
 from tokenrouter.schedulers.base import Vocabulary
+from tokenrouter.schedulers.registry import create
+from tokenrouter.schedulers.signals import Declared
 from tokenrouter.subserver.engine import Engine
 from tokenrouter.subserver.profile import BUDGET_S, profile, profile_of_law
 from tokenrouter.subserver.ranks import RankedEngine
@@ -65,8 +67,22 @@ def load_rank(
     from tokenrouter.subserver.sglang_compat.loading import build_engine
 
     return build_engine(
-        config.models[index], ports.members[index], cores, config.seed + index, rank
+        config.models[index],
+        ports.members[index],
+        cores,
+        config.seed + index,
+        rank,
+        declared(config, index),
     )
+
+
+def declared(config: Config, index: int) -> tuple[Declared, ...]:
+    """The signals that the deployment's algorithm asks of member ``index``."""
+    scheduler = create(
+        config.algorithm, config.names, config.router_threshold, config.algorithm_args
+    )
+    signals: Collection[object] = scheduler.signals(index)
+    return tuple(each for each in signals if isinstance(each, Declared))
 
 
 def _sglang(config: Config, ports: Ports, index: int, cores: Sequence[int]) -> Member:

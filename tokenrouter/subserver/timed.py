@@ -19,9 +19,13 @@ from tokenrouter.ipc.messages import Action, Logprob
 from tokenrouter.schedulers.base import Check
 from tokenrouter.schedulers.signals import (
     Aleatoric,
+    CiterConfidence,
+    DeferralProbability,
     Entropy,
     Epistemic,
     NormalisedEntropy,
+    RouterScore,
+    Scored,
     Signal,
     TokenProbabilities,
     TopLogits,
@@ -211,6 +215,11 @@ def epistemic(context: int) -> float:
     return uniform(context, -2)
 
 
+def router_score(context: int) -> float:
+    """What this engine reports as the score of any trained router: uniform in [0, 1)."""
+    return uniform(context, -3)
+
+
 def token_probability(context: int, token: int) -> float:
     """The probability this engine reports of one token after a context: uniform in [0, 1)."""
     return uniform(extend_context(context, token), 2)
@@ -258,6 +267,10 @@ def _signal(signal: Signal, context: int) -> Any:
             return sorted((uniform(context, 3 + i) for i in range(k)), reverse=True)
         case TokenProbabilities(ids):
             return [token_probability(context, token) for token in ids]
+        case RouterScore():
+            return Scored(router_score(context), 0.5)
+        case CiterConfidence() | DeferralProbability():
+            return router_score(context)
 
 
 def _mix(value: int) -> int:

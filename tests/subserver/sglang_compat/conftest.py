@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from tests.subserver.sglang_compat.driver import Driver
 from tests.subserver.sglang_compat.tiny_models import TinyModel, build_model
 from tokenrouter.config import ModelConfig
 from tokenrouter.ipc.ports import choose_ports
+from tokenrouter.schedulers.signals import Declared
 from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_import
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Build an engine: ``build(path, **keys of the model's entry)``."""
+    """Build an engine: ``build(path, signals=(), **keys of the model's entry)``."""
     prepare_sglang_import()
     from sglang.srt.distributed import parallel_state
 
@@ -54,7 +55,12 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     apply_cpu_patches()
     register_models(["LlamaForCausalLM", "Qwen3ForCausalLM"])
 
-    def build_one(path: Path, nccl_port: int | None = None, **entry: Any) -> SGLangEngine:
+    def build_one(
+        path: Path,
+        nccl_port: int | None = None,
+        signals: Collection[Declared] = (),
+        **entry: Any,
+    ) -> SGLangEngine:
         # SGLang keeps its process groups in globals and wants them unset; with one rank per
         # group nobody talks through them, so several engines can live in one process.
         if torch.distributed.is_initialized():
@@ -67,7 +73,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         member = ports.members[0]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Upstream's own, while it loads.
-            return build_engine(ModelConfig(**entry), member, [0], 5)
+            return build_engine(ModelConfig(**entry), member, [0], 5, signals=signals)
 
     return build_one
 

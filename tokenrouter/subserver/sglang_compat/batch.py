@@ -26,12 +26,14 @@ def build_batch(
     slots: torch.Tensor,
     pool: ReqToTokenPool,
     sampling: SamplingBatchInfo,
-    capture: bool = False,
+    checks: bool = False,
+    hidden: bool = False,
 ) -> ModelWorkerBatch:
     """The batch of one step, its KV slots entered in ``pool``.
 
-    ``slots``: one free KV slot (int64, on the device) per token fed. ``capture``: keep the
-    hidden states after all of them, unless the batch is a DECODE.
+    ``slots``: one free KV slot (int64, on the device) per token fed. ``checks``: keep the
+    hidden states after all of them, unless the batch is a DECODE. ``hidden``: at least those
+    after each row's last one.
 
     Raises:
         TokenRouterError: the work feeds tokens that its visits do not have.
@@ -75,7 +77,7 @@ def build_batch(
         extend_seq_lens=None if decode else counts,
         extend_prefix_lens=None if decode else starts,
         sampling_info=sampling,
-        capture_hidden_mode=_FULL if capture and not decode else CaptureHiddenMode.NULL,
+        capture_hidden_mode=_capture(checks, hidden, decode),
         spec_algorithm=SpeculativeAlgorithm.NONE,
         multimodal_inputs=[None] * len(work),
         lora_ids=[None] * len(work),
@@ -83,7 +85,15 @@ def build_batch(
     )
 
 
-_FULL = CaptureHiddenMode.FULL
+def _capture(checks: bool, hidden: bool, decode: bool) -> CaptureHiddenMode:
+    """All tokens of a DECODE are last ones, and CUDA graphs know no LAST."""
+    if decode:
+        return CaptureHiddenMode.FULL if hidden else CaptureHiddenMode.NULL
+    if checks:
+        return CaptureHiddenMode.FULL
+    return CaptureHiddenMode.LAST if hidden else CaptureHiddenMode.NULL
+
+
 _UNUSED = dict.fromkeys(
     (
         "top_logprobs_nums",

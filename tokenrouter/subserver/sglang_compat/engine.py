@@ -8,7 +8,7 @@ given the same calls, hold the same pools.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
 from tokenrouter.errors import RankError, RequestError
 from tokenrouter.ipc.messages import Action
-from tokenrouter.schedulers.signals import Signal
+from tokenrouter.schedulers.signals import Declared, DeferralProbability, OfLogits, Signal
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing, to_check
 from tokenrouter.subserver.sglang_compat import controls
 from tokenrouter.subserver.sglang_compat import signals as signal_values
@@ -28,6 +28,7 @@ from tokenrouter.subserver.sglang_compat.checks import Drafts, places_to_check
 from tokenrouter.subserver.sglang_compat.digest import BatchDigest
 from tokenrouter.subserver.sglang_compat.grammar_compiler import GrammarCompiler
 from tokenrouter.subserver.sglang_compat.logprobs import Report
+from tokenrouter.subserver.sglang_compat.networks import Networks
 from tokenrouter.subserver.sglang_compat.pools import Pools
 from tokenrouter.subserver.sglang_compat.rules import Asking, Place, adjust
 from tokenrouter.subserver.sglang_compat.sampling import GREEDY, Draw, row_sampling
@@ -43,22 +44,29 @@ from tokenrouter.subserver.sglang_compat.vocabulary import (
 class SGLangEngine:
     """One model's engine; see `tokenrouter.subserver.engine.Engine`.
 
-    ``context_length`` bounds a request (prompt and output), ``vocab_size`` is the width of
-    the logits, ``eos_ids`` are the tokens at which SGLang ends a request, and
+    ``context_length`` bounds a request (prompt and output), ``vocab_size`` is how
+    many ids are tokens, ``eos_ids`` are the tokens at which SGLang ends a request, and
     ``tokenizer_fingerprint`` is equal for equal vocabularies.
 
     Args:
         grammars: whether it serves any.
+        signals: those that it may be asked for, besides signals of logits.
+
+    Raises:
+        ConfigError: a network of ``signals`` is not there, or not for this model.
     """
 
-    def __init__(self, scheduler: Scheduler, grammars: bool = True) -> None:
+    def __init__(
+        self, scheduler: Scheduler, grammars: bool = True, signals: Iterable[Declared] = ()
+    ) -> None:
         self.scheduler = scheduler
         self._pools = Pools(scheduler)
         self._worker = scheduler.tp_worker
         self.pool_tokens = self._pools.size
         self.max_visits: int = self._pools.rows.size
         self.context_length: int = scheduler.model_config.context_len
-        self.vocab_size: int = scheduler.model_config.vocab_size
+        self._networks = Networks(scheduler, signals)
+        self.vocab_size = self._pools.vocabulary = self._networks.vocabulary
         self.eos_ids = eos_ids(scheduler.model_config, scheduler.tokenizer)
         self.tokenizer_fingerprint = fingerprint(scheduler.tokenizer)
         self.vocabulary = TokenizerVocabulary(scheduler.tokenizer)
@@ -88,8 +96,10 @@ class SGLangEngine:
         """Whether the grammar of the visit is compiled; asks for it at the first call.
 
         Raises:
-            RequestError: it is no grammar, or this member has no use for any.
+            RequestError: it is no grammar, or this member has no use for any; or its algorithm
+                asks for a network that is not loaded.
         """
+        self._networks.check(visit.signals)
         if visit.sampling.grammar is None:
             return True
         if visit.grammar is None:
@@ -143,11 +153,14 @@ class SGLangEngine:
         draws = _draws(work, places, seeded)
         sampling = row_sampling(tuple(draws), self.vocab_size, self._pools.rows.device)
         checked = to_check(work) if places else ()
-        batch, output = self._forward(work, sampling.info, meanwhile, checked)
-        logits = output.next_token_logits[:, : self._pools.vocabulary].contiguous()
-        output.next_token_logits = logits
+        asked = self._networks.asked(work, signals)
+        batch, output = self._forward(work, sampling.info, meanwhile, checked, bool(asked))
+        raw = output.next_token_logits
+        output.next_token_logits = logits = raw[:, : self._pools.vocabulary].contiguous()
         # All before sampling, which overwrites the logits.
-        blocks = signal_values.columns(logits[: len(work)], signals)
+        of_rows = logits[: len(work)]
+        blocks = self._blocks(raw[: len(work)], of_rows, signals)
+        features = self._networks.features(asked, work, output.hidden_states, of_rows)
         drafts = Drafts(places, logits)
         failed = adjust(logits, asking)
         drawn = draw_seeded(logits, seeded)
@@ -157,7 +170,11 @@ class SGLangEngine:
             tokens[drawn.rows] = drawn.tokens
         if not self._synchronous:
             meanwhile()
-        ids, values = signal_values.fetch(tokens[: len(work)], signals, blocks)
+        for each in features:
+            blocks[each.signal] = self._networks.column(each, tokens[: len(work)])
+        ids, values = signal_values.fetch(
+            tokens[: len(work)], tuple(blocks), tuple(blocks.values())
+        )
         logprobs = report.of(tokens)
         checks = drafts.checks(work, tokens, report, logprobs)
         return StepBatch(ids, values, logprobs, failed, checks)
@@ -180,19 +197,34 @@ class SGLangEngine:
         """A checksum of all batches, equal on the ranks of a member; 0 where there is one."""
         return self._digest.value()
 
+    def _blocks(
+        self, raw: torch.Tensor, logits: torch.Tensor, signals: Sequence[Signal]
+    ) -> dict[Signal, torch.Tensor]:
+        """The signals that come from logits; ``raw`` ones are as wide as the model's."""
+        of_logits = [each for each in signals if isinstance(each, OfLogits)]
+        blocks: dict[Signal, torch.Tensor] = dict(
+            zip(of_logits, signal_values.columns(logits, of_logits), strict=True)
+        )
+        for each in signals:
+            if isinstance(each, DeferralProbability):
+                blocks[each] = raw[:, self.vocab_size :].float().sigmoid()
+        return blocks
+
     def _forward(
         self,
         work: Sequence[Work],
         sampling: SamplingBatchInfo,
         meanwhile: Meanwhile = nothing,
         checked: Sequence[int] = (),
+        hidden: bool = False,
     ) -> tuple[ModelWorkerBatch, Any]:
         """The batch that feeds ``work``, and SGLang's output, which holds the raw logits.
 
         Those after each row, and then those after the tokens ``checked``, see `to_check`.
+        ``hidden``: and the hidden states of all tokens, or of each row's last one.
         """
         slots = self._pools.allocate(sum(n for _, n in work))
-        batch = build_batch(work, slots, self._pools.rows, sampling, capture=bool(checked))
+        batch = build_batch(work, slots, self._pools.rows, sampling, bool(checked), hidden)
         if self._worker.tp_size > 1:
             self._digest.add(batch)
         if self._synchronous:

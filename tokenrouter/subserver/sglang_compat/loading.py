@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -22,6 +22,7 @@ from tokenrouter.configuration.memory import cpu_pool_tokens
 from tokenrouter.configuration.preflight import check_rank_port
 from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.ports import MemberPorts
+from tokenrouter.schedulers.signals import Declared, OfNetworks
 from tokenrouter.subserver.sglang_compat.engine import SGLangEngine
 from tokenrouter.subserver.sglang_compat.gpu_memory import count_fractions_of_whole_gpus
 from tokenrouter.subserver.sglang_compat.sglang_ports import sglang_ports
@@ -51,18 +52,23 @@ def build_engine(
     cores: Sequence[int],
     seed: int,
     rank: int = 0,
+    signals: Collection[Declared] = (),
 ) -> SGLangEngine:
     """Load ``model`` (weights, KV pool, tokenizer) and wrap it; seconds to minutes.
 
     Returns on no tensor-parallel rank before all are loaded.
 
     ``cores``: those this rank may use, one thread each. ``seed``: of its random draws.
+    ``signals``: what algorithms ask of it; their networks are loaded.
 
     Raises:
-        ConfigError: the model cannot be served with these arguments, or its port is taken.
+        ConfigError: the model cannot be served with these arguments, its port is taken, or a
+            network is not there or not for this model.
     """
     torch.set_num_threads(max(1, len(cores)))
     arguments = server_arguments(model, seed)
+    # CUDA graphs give hidden states only if they were captured with them.
+    arguments.enable_return_hidden_states = any(isinstance(each, OfNetworks) for each in signals)
     if rank == 0:
         # Torch, finding its port taken, would take whoever listens for a peer and wait for it.
         check_rank_port(model.name, ports.nccl)
@@ -73,7 +79,7 @@ def build_engine(
     device = arguments.base_gpu_id + rank * arguments.gpu_id_step
     with _one_group() if model.tp_size == 1 else nullcontext():
         scheduler = Scheduler(arguments, sglang_ports(ports.nccl), device, rank, 0, 0, None)
-    return SGLangEngine(scheduler, _serves_grammars(model))
+    return SGLangEngine(scheduler, _serves_grammars(model), signals)
 
 
 def _prepare_ranks(count: int, cores: Sequence[int]) -> None:

@@ -13,6 +13,9 @@ from tokenrouter.schedulers.signals import (
     Entropy,
     Epistemic,
     NormalisedEntropy,
+    OfLogits,
+    RouterScore,
+    Scored,
     Signal,
     TokenProbabilities,
     TopLogits,
@@ -25,7 +28,7 @@ OF_LOGITS = (TopLogits, Aleatoric, Epistemic)
 """Signals that need no softmax."""
 
 
-def columns(logits: torch.Tensor, signals: Sequence[Signal]) -> list[torch.Tensor]:
+def columns(logits: torch.Tensor, signals: Sequence[OfLogits]) -> list[torch.Tensor]:
     """One float32 block ``[rows, width]`` per signal, on the device of ``logits``.
 
     ``logits`` are raw, ``[rows, vocabulary]``; the blocks do not alias them, so sampling
@@ -39,7 +42,7 @@ def columns(logits: torch.Tensor, signals: Sequence[Signal]) -> list[torch.Tenso
     return [_column(raw, probabilities, signal) for signal in signals]
 
 
-def _column(raw: torch.Tensor, probabilities: torch.Tensor, signal: Signal) -> torch.Tensor:
+def _column(raw: torch.Tensor, probabilities: torch.Tensor, signal: OfLogits) -> torch.Tensor:
     if isinstance(signal, Entropy):
         return _entropy(probabilities)
     if isinstance(signal, NormalisedEntropy):
@@ -86,7 +89,9 @@ def fetch(
     start = 1
     for signal, block in zip(signals, blocks, strict=True):
         stop = start + block.shape[1]
-        if isinstance(signal, TopLogits | TokenProbabilities):
+        if isinstance(signal, RouterScore):
+            values[signal] = [Scored(*row[start:stop]) for row in rows]
+        elif isinstance(signal, TopLogits | TokenProbabilities):
             values[signal] = [row[start:stop] for row in rows]
         else:
             values[signal] = [row[start] for row in rows]
