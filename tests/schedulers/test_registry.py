@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -44,10 +45,13 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return values
 
 
-def test_the_built_in_ones():
+def test_the_built_in_ones(tmp_path: Path):
+    (tmp_path / "file").touch()
     for name, kind in BUILT_IN.items():
         assert registry.find(name) is kind
-        assert isinstance(registry.create(name, ["a", "b"]), kind)
+        trained = inspect.signature(kind).parameters.keys() & {"router", "head"}
+        args = dict.fromkeys(trained, str(tmp_path / "file"))
+        assert isinstance(registry.create(name, ["a", "b"], None, args), kind)
     assert set(BUILT_IN) <= set(registry.names())
 
 

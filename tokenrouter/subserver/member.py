@@ -77,12 +77,13 @@ def load_rank(
 
 
 def declared(config: Config, index: int) -> tuple[Declared, ...]:
-    """The signals that the deployment's algorithm asks of member ``index``."""
-    scheduler = create(
-        config.algorithm, config.names, config.router_threshold, config.algorithm_args
-    )
-    signals: Collection[object] = scheduler.signals(index)
-    return tuple(each for each in signals if isinstance(each, Declared))
+    """The signals that the algorithms of the configuration ask of member ``index``."""
+    found: dict[Declared, None] = {}
+    for each in (config, *config.algorithms.values()):
+        scheduler = create(each.algorithm, config.names, each.router_threshold, each.algorithm_args)
+        signals: Collection[object] = scheduler.signals(index)
+        found |= {signal: None for signal in signals if isinstance(signal, Declared)}
+    return tuple(found)
 
 
 def _sglang(config: Config, ports: Ports, index: int, cores: Sequence[int]) -> Member:

@@ -116,6 +116,8 @@ def test_only_rows_that_ask_are_scored(trained: Trained) -> None:
     silent, *asking = trained.visits(3, seed=51)
     silent.signals = (Entropy(),)
     visits = [asking[0], silent, asking[1]]
+    for visit in visits:
+        trained.driver.admit(visit)
     batch = trained.driver.step([(each, each.pending) for each in visits], trained.signals)
     for row in (0, 2):
         trained.check(batch, row, visits[row])
@@ -127,15 +129,15 @@ def test_only_rows_that_ask_are_scored(trained: Trained) -> None:
 def test_a_score_does_not_depend_on_the_batch(trained: Trained) -> None:
     visits = trained.visits(12, seed=52)
     [lone] = trained.visits(1, seed=52)
-    together = trained.driver.step([(each, each.pending) for each in visits], trained.signals)
-    for visit, token in zip(visits, together.tokens, strict=True):
-        visit.tokens.append(token)
-    alone = trained.driver.step([(lone, lone.pending)], trained.signals)
-    lone.tokens.append(visits[0].tokens[-1])
+    for visit in (*visits, lone):
+        trained.driver.admit(visit)
+    trained.driver.step([(each, each.pending) for each in (*visits, lone)])
+    for visit in (*visits, lone):
+        visit.tokens.append(7)
     together = trained.driver.step([(each, 1) for each in visits], trained.signals)
     alone = trained.driver.step([(lone, 1)], trained.signals)
     head, _ = trained.head
-    plain = [each for each in trained.routers if "plain" in each.path][0]
+    plain = next(each for each in trained.routers if "plain" in each.path)
     # These two do not see the token, which is drawn.
     assert together.signals[head][0] == pytest.approx(alone.signals[head][0], abs=1e-6)
     assert together.signals[plain][0].score == pytest.approx(
