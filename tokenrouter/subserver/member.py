@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tokenrouter.config import Config, ModelConfig
 from tokenrouter.configuration.model import TIMED_CONTEXT_LENGTH, TIMED_POOL_TOKENS
+from tokenrouter.configuration.presets import Preset
 from tokenrouter.ipc.messages import StepSums
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import MemberReady
@@ -78,8 +79,9 @@ def load_rank(
 
 def declared(config: Config, index: int) -> tuple[Declared, ...]:
     """The signals that the algorithms of the configuration ask of member ``index``."""
+    named: list[Config | Preset] = [config, *config.algorithms.values()]
     found: dict[Declared, None] = {}
-    for each in (config, *config.algorithms.values()):
+    for each in named:
         scheduler = create(each.algorithm, config.names, each.router_threshold, each.algorithm_args)
         signals: Collection[object] = scheduler.signals(index)
         found |= {signal: None for signal in signals if isinstance(signal, Declared)}
