@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from quality_tuning import Scale
+
+from tokenrouter.demo.recipes import MODELS_FOLDER
 
 SHARES = (0.01, 0.02, 0.03, 0.05, 0.10, 0.15)
 """Of large tokens, at which what is computed is shown."""
@@ -23,7 +25,7 @@ class Method:
 
     name: str
     algorithm: str
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
     scale: Scale | None = None
     model: str = "demo"
 
@@ -37,15 +39,16 @@ class Job:
     claimed: bool = False
 
 
+TRAINED = {"router": next(map(str, MODELS_FOLDER.rglob("router*.safetensors")), "")}
 SMALL = Method("small", "single", model="demo/small")
 LARGE = Method("large", "single", model="demo/large")
 NATS = Scale("log", 1e-3, 2.0)
 PROBABILITY = Scale("logit", 1e-3, 0.999)
 ENTROPY = Method("entropy", "entropy", scale=NATS)
-R2R = Method("r2r", "r2r", scale=PROBABILITY)
+R2R = Method("r2r", "r2r", TRAINED, PROBABILITY)
 RANDOM = Method("random", "random", scale=Scale("log", 1e-4, 1.0, rises=True))
 HINDSIGHT = Method("entropy + verify", "entropy", {"verify": {"epsilon": 0.1, "final": True}}, NATS)
-R2R_HINDSIGHT = Method("r2r + verify", "r2r", HINDSIGHT.args, PROBABILITY)
+R2R_HINDSIGHT = Method("r2r + verify", "r2r", TRAINED | HINDSIGHT.args, PROBABILITY)
 AU = Scale("linear", 1.5, 2.25)
 EU = Scale("linear", 0.1, 0.29)
 SENTENCE = {"delimiter": ". "}
@@ -76,6 +79,8 @@ OTHERS = (
     Job(Method("momentum", "momentum", scale=AU), (0.10,)),
     Job(Method("rolling", "rolling", scale=AU), (0.05, 0.10)),
     Job(Method("duo_rolling", "duo_rolling", scale=AU), (0.05, 0.10)),
+    Job(Method("neural_rolling", "neural_rolling", TRAINED, PROBABILITY), (0.05, 0.10)),
+    Job(Method("query, random", "query", scale=Scale("log", 1e-4, 1.0, rises=True)), (0.05,)),
     Job(Method("glimp_router", "glimp_router", SENTENCE, NATS), (0.15,)),
     Job(Method("spec_reason", "spec_reason", SENTENCE | {"score": "mean"})),
 )
