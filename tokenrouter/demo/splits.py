@@ -1,4 +1,4 @@
-"""Which problems routers of the demo pair are trained, tuned and judged on; no two share a question.
+"""Which problems routers of the demo pair are trained, tuned and judged on: three disjoint sets.
 
 Training problems are of the models' own training split. Thresholds are chosen on one half of the
 held-out problems and judged on the other; a question's own hash decides, so that what is judged can

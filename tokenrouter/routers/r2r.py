@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -94,8 +95,7 @@ class Trunk(nn.Module):
         widths = (*shape.widths, shape.widths[-1])
         self.input_projection = nn.Linear(widths[0], widths[0])
         self.blocks = nn.ModuleList(
-            Block(width, out, shape.expansion, shape.dropout)
-            for width, out in zip(widths[:-1], widths[1:], strict=True)
+            Block(width, out, shape.expansion, shape.dropout) for width, out in pairwise(widths)
         )
         last = [nn.LayerNorm(widths[-1]), nn.Linear(widths[-1], shape.outputs)]
         if shape.ends_in_softmax:
