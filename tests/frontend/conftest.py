@@ -20,7 +20,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def running(folder: Path) -> Iterator[Deployment]:
     """The deployment itself; tests use `server`."""
-    with deployment(make_config(folder), make_roster()) as running:
+    algorithms = {
+        "careful": {"algorithm": "entropy", "router_threshold": 0.1},
+        "picky": {"algorithm": "tests.frontend.test_algorithms:Picky"},
+    }
+    config = make_config(folder, algorithms=algorithms)
+    with deployment(config, make_roster()) as running:
         yield running
 
 

@@ -25,12 +25,17 @@ from tokenrouter.ipc.messages import MemberState, Planned
 
 def test_models(client: openai.OpenAI) -> None:
     models = list(client.models.list())
-    assert [model.id for model in models] == ["demo", "demo/small", "demo/large"]
+    assert [model.id for model in models] == [
+        "demo", "demo:careful", "demo:picky", "demo/small", "demo/large",
+    ]  # fmt: skip
     assert [model.model_extra["max_model_len"] for model in models if model.model_extra] == [
+        512,
+        512,
         512,
         1024,
         512,
     ]
+    assert client.models.retrieve("demo:random@0.5").id == "demo:random@0.5"
 
 
 def test_health(server: Deployment) -> None:
@@ -45,6 +50,11 @@ def test_server_info(server: Deployment) -> None:
         "entropy",
         0.45,
     )
+    assert info["algorithms"]["careful"] == {
+        "algorithm": "entropy",
+        "router_threshold": 0.1,
+        "algorithm_args": {},
+    }
     assert info["router_threshold_range"] == [0.0, None], "None: any"
     small, large = info["models"]
     assert (small["name"], large["name"], large["threshold"]) == ("small", "large", "auto")

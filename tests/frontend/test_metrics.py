@@ -28,6 +28,7 @@ from tests.frontend.fakes import (
     state_of,
 )
 from tokenrouter.config import Config
+from tokenrouter.frontend import presets
 from tokenrouter.frontend.families import Families
 from tokenrouter.frontend.member_metrics import batch_sizes, member_metrics
 from tokenrouter.frontend.metrics import exposition, plan_metrics
@@ -296,10 +297,12 @@ def test_labels_are_few_whatever_clients_send(server: Deployment) -> None:
         httpx.request("GET" if i % 2 else f"METHOD{i}", f"{server.url}/path/{i}")
         ask(server, model=f"demo@{i / 100}", prompt="hi", rid=f"id-{i}")
         ask(server, model=f"no-{i}", prompt="hi")
+        ask(server, model=f"demo:no-{i}", prompt="hi")
     seen = scrape(server)
     # Buckets and statuses that had not occurred yet; nothing per request.
     assert len(seen.samples) - before < 20
     known = {"demo", *(f"demo/{name}" for name in NAMES)}
+    known |= {f"demo:{name}" for name in presets.names(server.config)}
     names = {dict(labels).get("model_name", "demo") for _, labels in seen.samples}
     assert names <= known
 

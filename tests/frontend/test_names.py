@@ -26,7 +26,12 @@ def test_the_routed_name_visits_every_member(config: Config, name: str | None) -
 
 
 def test_arguments_of_the_algorithm_travel() -> None:
-    config = make_config(Path("model"), algorithm="cascade", algorithm_args={"thresholds": [0.5]})
+    config = make_config(
+        Path("model"),
+        algorithm="cascade",
+        router_threshold=None,
+        algorithm_args={"thresholds": [0.5]},
+    )
     assert resolve("demo", None, config).args == {"thresholds": [0.5]}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tokenrouter.errors import RequestError
-from tokenrouter.ipc.messages import Route
+from tokenrouter.frontend.algorithms import scheduler_of
+from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.ipc.supervision import Roster
 
 UNASKED_TOKENS = 128
@@ -15,7 +16,7 @@ CHARACTERS_A_TOKEN = 128
 
 
 class Limits:
-    """What the members can hold. ``names``: theirs, in order."""
+    """What the members can hold, and algorithms can do. ``names``: the members', in order."""
 
     def __init__(self, roster: Roster, names: Sequence[str]) -> None:
         self._members = roster.members
@@ -43,7 +44,7 @@ class Limits:
         """
         if not prompt:
             raise RequestError(f"{field}: the prompt is empty", field)
-        vocabulary = min(self._members[member].vocab_size for member in route.members)
+        vocabulary = self._vocabulary(route)
         low, high = min(prompt), max(prompt)
         if low < 0 or high >= vocabulary:
             wrong = low if low < 0 else high
@@ -83,6 +84,20 @@ class Limits:
                 field,
             )
 
+    def check_sampling(self, route: Route, sampling: Sampling, prefix: str) -> None:
+        """Refuse what cannot be had with the algorithm of ``route``.
+
+        ``prefix``: of the fields of ``sampling``, as the client knows them.
+
+        Raises:
+            RequestError: naming the field.
+        """
+        try:
+            scheduler_of(route, self._names).check(sampling, self._vocabulary(route))
+        except RequestError as error:
+            field = None if error.field is None else prefix + error.field
+            raise RequestError(f"{prefix}{error}", field) from error
+
     def check_bias(self, biases: Mapping[str, float], field: str) -> None:
         """Refuse a bias on ids that some member does not know.
 
@@ -102,7 +117,13 @@ class Limits:
             ready, name = self._members[member], self._names[member]
             bounds.append((ready.context_length, f"the context length of {name!r}"))
             bounds.append((ready.pool_tokens, f"the KV pool of {name!r}"))
-        return min(bounds)
+        capacity, what = min(bounds)
+        if scratch := scheduler_of(route, self._names).scratch_tokens:
+            what = f"{what}, less {scratch} that algorithm {route.algorithm!r} reads meanwhile"
+        return max(capacity - scratch, 0), what
+
+    def _vocabulary(self, route: Route) -> int:
+        return min(self._members[member].vocab_size for member in route.members)
 
 
 def check_minimum(minimum: int, asked: int, field: str) -> None:

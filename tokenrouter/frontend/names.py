@@ -9,19 +9,17 @@ NAME/MEMBER                       that member alone
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Generic, TypeVar
 
 from pydantic import ConfigDict, Field
 
 from tokenrouter.config import Config
-from tokenrouter.configuration.presets import Preset
 from tokenrouter.configuration.sglang_args import nearest
 from tokenrouter.errors import ConfigError, RequestError, UnknownModelError
 from tokenrouter.frontend import presets
+from tokenrouter.frontend.algorithms import scheduler_of
 from tokenrouter.frontend.bodies import Body
 from tokenrouter.ipc.messages import Route
-from tokenrouter.schedulers import registry
 
 DEFAULT = "default"
 """Stands for the routed name, and so does no name at all."""
@@ -144,11 +142,7 @@ def _routed(
             name = None
     if threshold.value is not None:
         preset = preset.model_copy(update={"router_threshold": threshold.value})
-    field = algorithm.field if threshold.value is None else threshold.field
-    checked_at_start = threshold.value is None and (name is None or name in config.algorithms)
-    if not checked_at_start and (complaint := _complaint(config.names, preset.model_dump_json())):
-        raise RequestError(f"{field}: {complaint}", field)
-    return Route(
+    route = Route(
         algorithm=preset.algorithm,
         members=tuple(range(len(config.models))),
         home=0,
@@ -158,6 +152,13 @@ def _routed(
         token_models=options.token_models,
         preset=name,
     )
+    try:
+        scheduler_of(route, config.names)
+    except ConfigError as error:
+        field = algorithm.field if threshold.value is None else threshold.field
+        complaint = str(error).removeprefix("router_threshold: ")
+        raise RequestError(f"{field}: {complaint}", field) from error
+    return route
 
 
 def _number(text: str) -> float:
@@ -167,14 +168,3 @@ def _number(text: str) -> float:
         raise RequestError(
             f"model: the router threshold after '@' must be a number, got {text!r}", "model"
         ) from None
-
-
-@lru_cache(maxsize=256)
-def _complaint(members: tuple[str, ...], text: str) -> str | None:
-    """What an algorithm has against its settings (a `Preset` as JSON), if anything."""
-    preset = Preset.model_validate_json(text)
-    try:
-        registry.create(preset.algorithm, members, preset.router_threshold, preset.algorithm_args)
-    except ConfigError as error:
-        return str(error).removeprefix("router_threshold: ")
-    return None

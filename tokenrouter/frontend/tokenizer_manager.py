@@ -279,6 +279,8 @@ class RoutedTokenizerManager(TokenizerManager):
         logprobs = tokenized_obj.top_logprobs_num if tokenized_obj.return_logprob else None
         params = tokenized_obj.sampling_params
         sampling = sampling_of(params, exchange.seed, logprobs, exchange.calls)
+        prefix = exchange.bias_field.removesuffix("logit_bias")
+        self._limits.check_sampling(exchange.route, sampling, prefix)
         n = obj.sampling_params.get("n", 1)
         route, choice = exchange.next_route(sampling.max_new_tokens, n)
         prompt, stream = tokenized_obj.input_ids, bool(tokenized_obj.stream)

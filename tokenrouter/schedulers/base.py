@@ -16,12 +16,15 @@ import hashlib
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.signals import Declared
+
+if TYPE_CHECKING:
+    from tokenrouter.ipc.messages import Sampling
 
 
 @dataclass(slots=True)
@@ -159,7 +162,7 @@ class RoutingScheduler:
     vocabulary: Vocabulary
     """Set on members, before any hook runs there."""
     scratch_tokens = 0
-    """The longest `Request.scratch`."""
+    """The longest `Request.scratch`, for which the front end leaves room on every member."""
 
     def __init__(self, members: Sequence[str], router_threshold: float | None = None) -> None:
         if self.members_needed is not None and len(members) != self.members_needed:
@@ -175,6 +178,15 @@ class RoutingScheduler:
             )
         self.members = tuple(members)
         self.router_threshold = router_threshold
+
+    def check(self, sampling: Sampling, vocabulary_size: int) -> None:
+        """Refuse a request before it starts anywhere: asked in the front end.
+
+        ``sampling``: how its tokens are to be drawn. ``vocabulary_size``: of the smallest member.
+
+        Raises:
+            RequestError: this cannot be had with this algorithm; names the field of ``sampling``.
+        """
 
     def choose_members(self, request: Request, text: str) -> Sequence[int]:
         """Members that a new request may visit: its home first.

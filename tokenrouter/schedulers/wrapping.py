@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step, Vocabulary
 from tokenrouter.schedulers.signals import Declared
+
+if TYPE_CHECKING:
+    from tokenrouter.ipc.messages import Sampling
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,6 +52,10 @@ class Wrapping(RoutingScheduler):
     @vocabulary.setter
     def vocabulary(self, vocabulary: Vocabulary) -> None:
         self.inner.vocabulary = vocabulary
+
+    def check(self, sampling: Sampling, vocabulary_size: int) -> None:
+        """As the inner algorithm."""
+        self.inner.check(sampling, vocabulary_size)
 
     def signals(self, member: int) -> Collection[Declared]:
         """Those of the inner algorithm."""
