@@ -8,18 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from tokenrouter.errors import ConfigError, RoutingError
+from tokenrouter.frontend.algorithms import scheduler_of
 from tokenrouter.ipc.messages import Route
 from tokenrouter.schedulers.base import Request, RoutingScheduler
-from tokenrouter.schedulers.registry import create
-
-KEPT = 256
-"""Distinct (algorithm, threshold, arguments) kept ready; others are made again."""
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +25,6 @@ class Placement:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._scheduler = lru_cache(KEPT)(self._create)
 
     async def place(self, route: Route, prompt: Sequence[int], text: Callable[[], str]) -> Route:
         """``route``, with the members that the algorithm chose from the prompt.
@@ -39,8 +34,7 @@ class Placement:
         Raises:
             RoutingError: it failed.
         """
-        key = msgspec.msgpack.encode((route.algorithm, route.router_threshold, route.args))
-        scheduler = self._scheduler(key)
+        scheduler = scheduler_of(route, self._names)
         if not scheduler.chooses_members:
             return route
         request = Request(prompt, len(prompt), route.home, route.seed, route.sample)
@@ -53,10 +47,6 @@ class Placement:
             what = f"algorithm {route.algorithm!r}: choose_members failed: {reason}"
             raise RoutingError(what) from error
         return msgspec.structs.replace(route, members=tuple(sorted(chosen)), home=chosen[0])
-
-    def _create(self, key: bytes) -> RoutingScheduler:
-        name, threshold, args = msgspec.msgpack.decode(key)
-        return create(name, self._names, threshold, args)
 
 
 def _choose(scheduler: RoutingScheduler, request: Request, text: Callable[[], str]) -> list[int]:
