@@ -77,11 +77,12 @@ class Request:
 
 class Proposal(msgspec.Struct, frozen=True, array_like=True):
     """The law from which a draft was drawn: ``probabilities[i]`` of token ``ids[i]``; they sum
-    to one. ``top``: the largest softmax probability of the raw logits there.
+    to one. Of the raw logits there, the softmax gives ``raw[i]`` to them, and at most ``top``.
     """
 
     ids: Sequence[int]
     probabilities: Sequence[float]
+    raw: Sequence[float]
     top: float
 
 

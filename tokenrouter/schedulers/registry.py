@@ -38,6 +38,7 @@ BUILT_IN = {
     "neural_rolling": "tokenrouter.schedulers.neural_rolling:NeuralRolling",
     "citer": "tokenrouter.schedulers.citer:Citer",
     "co_llm": "tokenrouter.schedulers.co_llm:CoLLM",
+    "speculative": "tokenrouter.schedulers.speculative:Speculative",
 }
 
 

@@ -8,7 +8,7 @@ under the signal's ``name``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +94,60 @@ class TokenProbabilities:
 
 
 @dataclass(frozen=True, slots=True)
+class Proposals:
+    """The law from which the step's token is drawn: a `base.Proposal`.
+
+    Of the law that the request's sampling, penalties and grammar leave, the token is drawn from
+    the ``k`` likeliest ids, whose probabilities are scaled to sum to one. A greedy request's is
+    certain.
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
+
+    @property
+    def name(self) -> str:
+        """Key in `Step.signals`."""
+        return "proposals"
+
+
+Rule = Literal["exact", "chow", "diff", "opt", "token_v1", "token_v2", "token_v3"]
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Which law drafts and what replaces them follow, given the laws they were drawn from.
+
+    Write q for the law of the drafts (`base.Request.proposals`), p for this member's. ``exact``:
+    p (speculative sampling, arXiv 2211.17192). The others are speculative cascades (2405.19261),
+    whose tests compare q and p at temperature 1 (TV: total variation, as sampled). By position,
+    q unless max q < 1 - alpha (``chow``), max p - alpha (``diff``), or max p - alpha TV(p, q)
+    (``opt``), else p. By token, q(v) where q(v) >= max p - alpha (``token_v1``), p(v) >= max p -
+    alpha (``token_v2``), or p(v) >= (1 - alpha) max p (``token_v3``); and what q has elsewhere
+    is dealt out as p.
+    """
+
+    kind: Rule
+    alpha: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Checks:
     """Of every draft that this member is handed: `base.Check`, in `Step.checks`.
 
     The step computes the logits after each of the drafts, which costs no other pass. Its token,
     and that of every check, follows the request's sampling, penalties and grammar.
     ``as_own``: log probabilities of drafts that stay are reported as this member's.
+    ``rule``: accepts drafts at random, so that what stays or replaces them follows its law; it
+    wants one of `base.Request.proposals` for each draft. The step's own token, after all
+    drafts, follows this member's law whatever the rule.
     """
 
     as_own: bool = False
+    rule: Acceptance | None = None
 
     @property
     def name(self) -> str:
@@ -169,6 +214,6 @@ OfLogits = (
 """Signals of the raw logits alone."""
 OfNetworks = RouterScore | CiterConfidence
 """Signals of networks, which members load at their start: of those that a configuration names."""
-Signal = OfLogits | OfNetworks | DeferralProbability
+Signal = OfLogits | OfNetworks | DeferralProbability | Proposals
 """What has a value in `Step.signals`."""
 Declared = Signal | Checks

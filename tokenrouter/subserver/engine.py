@@ -102,6 +102,11 @@ class Visit:
         """Tokens whose KV could come from elsewhere: what follows has to be computed here."""
         return len(self.tokens) - 1 - (self.scratch + self.unchecked if self.unchecked else 0)
 
+    @property
+    def first_draft(self) -> int:
+        """Position of the first of the drafts to check."""
+        return len(self.tokens) - self.scratch - self.unchecked
+
     def would_end(self, token: int) -> bool:
         """Whether the output ends with ``token`` next, if the algorithm wants to know."""
         if self.ending is None:

@@ -24,6 +24,7 @@ from tokenrouter.schedulers.signals import (
     Entropy,
     Epistemic,
     NormalisedEntropy,
+    Proposals,
     RouterScore,
     Scored,
     Signal,
@@ -31,6 +32,7 @@ from tokenrouter.schedulers.signals import (
     TopLogits,
     TopProbability,
 )
+from tokenrouter.subserver.certain import proposal, stays
 from tokenrouter.subserver.engine import Checked, Meanwhile, StepBatch, Visit, Work, nothing
 
 SPIN_S = 0.001
@@ -106,7 +108,7 @@ class TimedEngine:
         tokens = [next_token(context, self._alphabet) for context in contexts]
         batch = StepBatch(
             tokens=tokens,
-            signals={each: [_signal(each, c) for c in contexts] for each in signals},
+            signals={each: [self._value(each, c) for c in contexts] for each in signals},
             logprobs=_certainties(work, tokens),
             checks=checks,
         )
@@ -145,10 +147,21 @@ class TimedEngine:
         for position in positions:
             context, draft = visit.handle[position], visit.tokens[position]
             token = next_token(context, self._alphabet)
-            check = Check(token, token_probability(context, draft), draft == token)
+            probability = token_probability(context, draft)
+            accepted = draft == token
+            if visit.check and visit.check.rule:
+                law = visit.request.proposals[position - visit.first_draft]
+                top = top_probability(context)
+                accepted = stays(visit.check.rule, law, accepted, probability, top)
+            check = Check(token, probability, accepted)
             certain = (Logprob(0.0, []), Logprob(0.0, []))
             checked.append(Checked(check, certain if visit.sampling.logprobs is not None else None))
         return checked
+
+    def _value(self, signal: Signal, context: int) -> Any:
+        if isinstance(signal, Proposals):
+            return proposal(next_token(context, self._alphabet), top_probability(context))
+        return _signal(signal, context)
 
     def _feed(self, visit: Visit, n: int) -> int:
         """The KV of a visit is the hash of every prefix; returns that of the longest."""

@@ -121,6 +121,11 @@ class Visits:
         visit.epoch = event.epoch
         visit.ready_since = now
         self.router.receive(visit, event.payload)
+        if visit.check and visit.check.rule and len(visit.request.proposals) != event.drafts:
+            raise RoutingError(
+                f"request {visit.uid}: {len(visit.request.proposals)} proposals for "
+                f"{event.drafts} drafts"
+            )
         if scratch := visit.request.scratch:
             visit.scratch = len(scratch)
             visit.tokens += scratch

@@ -13,6 +13,7 @@ import torch
 from tokenrouter.ipc.messages import Logprob
 from tokenrouter.schedulers.base import Check
 from tokenrouter.subserver.engine import Checked, Work
+from tokenrouter.subserver.sglang_compat.judging import Judging
 from tokenrouter.subserver.sglang_compat.logprobs import Report
 from tokenrouter.subserver.sglang_compat.rules import Place
 
@@ -50,10 +51,12 @@ class Drafts:
         tokens: torch.Tensor,
         report: Report,
         logprobs: dict[int, Logprob],
+        judging: Judging,
     ) -> dict[int, list[Checked]]:
         """By row of the batch. ``tokens``: drawn after each row and at each place.
 
-        ``logprobs``: what ``report`` says of them; those of places are taken out.
+        ``logprobs``: what ``report`` says of them; those of places are taken out. ``judging``
+        has drawn some of them.
         """
         if not self._places:
             return {}
@@ -63,15 +66,17 @@ class Drafts:
             (of_drafts[row], logprobs.pop(row)) if row in of_drafts else None
             for row in range(rows, rows + len(self._places))
         )
-        checked = map(Checked, self._verdicts(tokens[rows:]), told)
+        accepted = tokens[rows:] == self._drafts
+        judging.decide(accepted, rows)
+        checked = map(Checked, self._verdicts(tokens[rows:], accepted), told)
         return {
             row: [next(checked) for _ in positions]
             for row, (visit, n) in enumerate(work)
             if (positions := visit.to_check(n))
         }
 
-    def _verdicts(self, tokens: torch.Tensor) -> Iterator[Check]:
+    def _verdicts(self, tokens: torch.Tensor, accepted: torch.Tensor) -> Iterator[Check]:
         """Of every place, brought to the host in one transfer."""
-        columns = (tokens.double(), self._probabilities.double(), (tokens == self._drafts).double())
-        for token, probability, accepted in torch.stack(columns, dim=1).tolist():
-            yield Check(int(token), probability, accepted > 0)
+        columns = (tokens.double(), self._probabilities.double(), accepted.double())
+        for token, probability, stays in torch.stack(columns, dim=1).tolist():
+            yield Check(int(token), probability, stays > 0)

@@ -8,7 +8,7 @@ given the same calls, hold the same pools.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,9 +27,11 @@ from tokenrouter.subserver.sglang_compat.batch import build_batch
 from tokenrouter.subserver.sglang_compat.checks import Drafts, places_to_check
 from tokenrouter.subserver.sglang_compat.digest import BatchDigest
 from tokenrouter.subserver.sglang_compat.grammar_compiler import GrammarCompiler
+from tokenrouter.subserver.sglang_compat.judging import Judging
 from tokenrouter.subserver.sglang_compat.logprobs import Report
 from tokenrouter.subserver.sglang_compat.networks import Networks
 from tokenrouter.subserver.sglang_compat.pools import Pools
+from tokenrouter.subserver.sglang_compat.proposals import Drafting
 from tokenrouter.subserver.sglang_compat.rules import Asking, Place, adjust
 from tokenrouter.subserver.sglang_compat.sampling import GREEDY, Draw, row_sampling
 from tokenrouter.subserver.sglang_compat.seeded import draw_seeded, is_seeded
@@ -149,8 +151,10 @@ class SGLangEngine:
         """
         places = places_to_check(work)
         asking = _asking(work, places)
-        seeded = [place for place in asking if is_seeded(place.visit)]
-        draws = _draws(work, places, seeded)
+        drafting, judging = Drafting(work, signals), Judging(places)
+        elsewhere = {*drafting.rows, *judging.rows}
+        seeded = [p for p in asking if is_seeded(p.visit) and p.row not in elsewhere]
+        draws = _draws(work, places, elsewhere.union(place.row for place in seeded))
         sampling = row_sampling(tuple(draws), self.vocab_size, self._pools.rows.device)
         checked = to_check(work) if places else ()
         asked = self._networks.asked(work, signals)
@@ -162,12 +166,14 @@ class SGLangEngine:
         blocks = self._blocks(raw[: len(work)], of_rows, signals)
         features = self._networks.features(asked, work, output.hidden_states, of_rows)
         drafts = Drafts(places, logits)
+        drafting.see(logits)
+        judging.see(logits)
         failed = adjust(logits, asking)
-        drawn = draw_seeded(logits, seeded)
+        drawn = (draw_seeded(logits, seeded), drafting.draw(logits), judging.draw(logits))
         report = Report(logits, asking)
         tokens = self._sample(output, batch, sampling.greedy)
-        if drawn is not None:
-            tokens[drawn.rows] = drawn.tokens
+        for draw in filter(None, drawn):
+            tokens[draw.rows] = draw.tokens
         if not self._synchronous:
             meanwhile()
         for each in features:
@@ -176,7 +182,8 @@ class SGLangEngine:
             tokens[: len(work)], tuple(blocks), tuple(blocks.values())
         )
         logprobs = report.of(tokens)
-        checks = drafts.checks(work, tokens, report, logprobs)
+        checks = drafts.checks(work, tokens, report, logprobs, judging)
+        values = {**values, **drafting.values(len(work))}
         return StepBatch(ids, values, logprobs, failed, checks)
 
     @torch.no_grad()
@@ -305,11 +312,11 @@ def _asking(work: Sequence[Work], places: Sequence[Place]) -> Asking:
     return asking
 
 
-def _draws(work: Sequence[Work], places: Sequence[Place], seeded: Asking) -> list[Draw]:
+def _draws(work: Sequence[Work], places: Sequence[Place], elsewhere: Collection[int]) -> list[Draw]:
     """How SGLang draws, of rows and then at places.
 
-    What a row draws while it has tokens left to feed does not count, nor what is drawn where
-    there is a seed: the cheapest way.
+    What a row draws while it has tokens left to feed does not count, nor what rows in
+    ``elsewhere`` do, which are drawn there: the cheapest way.
     """
     draws = [
         visit.handle.draw
@@ -318,6 +325,6 @@ def _draws(work: Sequence[Work], places: Sequence[Place], seeded: Asking) -> lis
         for visit, n in work
     ]
     draws += [place.visit.handle.draw for place in places]
-    for place in seeded:
-        draws[place.row] = GREEDY
+    for row in elsewhere:
+        draws[row] = GREEDY
     return draws
