@@ -73,6 +73,21 @@ def test_the_script_finds_the_models(models: Path) -> None:
     assert "/nowhere/Qwen3-8B does not exist" in done.stderr
 
 
+def test_the_script_takes_a_router(models: Path, tmp_path: Path) -> None:
+    router = tmp_path / 'a "router".pt'
+    router.touch()
+    flags = ("--gpus", "2", "--gpu-gib", "80", "--port", "0")
+    done = script("check", "4b-8b", *flags, MODELS=str(models), ROUTER=str(router))
+    assert done.returncode == 0, done.stderr
+    assert "algorithm r2r, " in done.stdout, "at the threshold that is saved in it"
+    flags = (*flags, "--router-threshold", "0.4")
+    done = script("check", "4b-8b", *flags, MODELS=str(models), ROUTER=str(router))
+    assert "algorithm r2r at 0.4, " in done.stdout
+    done = script("check", "4b-8b", *flags, MODELS=str(models), ROUTER="/nowhere.pt")
+    assert done.returncode == 2
+    assert "/nowhere.pt does not exist" in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [(), ("serve",), ("serve", "7b-70b"), ("run", "4b-8b")])
 def test_the_script_says_how_to_use_it(arguments: tuple[str, ...]) -> None:
     done = script(*arguments)
