@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
+from tokenrouter.schedulers.signals import Checks, Declared
 
 HERE = __name__
 
@@ -111,6 +112,70 @@ class Bounce(RoutingScheduler):
 
     def send(self, request: Request, step: Step, decision: Decision) -> bytes:
         return bytes([request.state + 1])
+
+
+class Drafty(RoutingScheduler):
+    """Drafts, checks, takes back, reads scratch tokens and hands over, all at random.
+
+    ``limit``: of the output, which drafts may reach and not pass.
+    A counter travels with the request, so that no two decisions are drawn alike.
+    """
+
+    drafts = True
+    scratch_tokens = 4
+
+    def __init__(
+        self,
+        members: Sequence[str],
+        router_threshold: float | None = None,
+        visits: Sequence[int] = (),
+        limit: int = 0,
+    ) -> None:
+        super().__init__(members, router_threshold)
+        self.visits = tuple(visits) or tuple(range(len(members)))
+        self.limit = limit
+
+    def signals(self, member: int) -> Sequence[Declared]:
+        return [Checks()] if member != self.visits[0] else []
+
+    def start(self, request: Request) -> int:
+        return 0
+
+    def receive(self, request: Request, payload: bytes) -> None:
+        request.state = int.from_bytes(payload, "little")
+        if self._roll(request, 0) < 0.2:
+            request.scratch = [100 + request.state % 100] * (1 + request.state % 4)
+
+    def route(self, request: Request, step: Step) -> Decision:
+        request.state += 1
+        cut, keep = self._cut(request, step)
+        left = request.drafts - cut + keep
+        roll = self._roll(request, 1)
+        drafts = 0 if roll < 0.2 else int(roll * (left + 1)) if roll < 0.4 else left
+        to = self.visits[int(self._roll(request, 2) * len(self.visits))]
+        stays = to == request.member
+        if stays and not (keep or cut or step.scratch):
+            keep = 1
+        if request.position - cut + keep + stays > self.limit:
+            drafts = 0
+        return Decision(keep, to, cut, drafts)
+
+    def _cut(self, request: Request, step: Step) -> tuple[int, int]:
+        held, roll = request.drafts, self._roll(request, 3)
+        if step.scratch:
+            return int(roll * (held + 1)) if roll < 0.5 else 0, 0
+        for index, check in enumerate(step.checks):
+            if not check.accepted and check.probability < 0.4:
+                return held - index, int(roll < 0.8)
+        if held and roll < 0.1:
+            return 1 + request.state % held, 0
+        return 0, int(roll < 0.85)
+
+    def send(self, request: Request, step: Step, decision: Decision) -> bytes:
+        return request.state.to_bytes(4, "little")
+
+    def _roll(self, request: Request, what: int) -> float:
+        return request.draw(8 * request.state + what)
 
 
 class Faulty(RoutingScheduler):

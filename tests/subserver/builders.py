@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tokenrouter.ipc.messages import Logprob, Route, Sampling, Submit
+from tokenrouter.ipc.messages import Commit, HandOver, Logprob, Route, Sampling, Submit
 from tokenrouter.ipc.supervision import MemberReady, Roster
 from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing
+from tokenrouter.subserver.owned import Owned
+from tokenrouter.subserver.recording import Recorder
 
 GREEDY = Sampling(8, top_k=1)
 
@@ -144,3 +146,11 @@ class FakeEngine:
 
     def free_tokens(self) -> int:
         return self.free
+
+
+def decide(
+    recorder: Recorder, owned: Owned, member: int, message: Commit | HandOver, now: float
+) -> None:
+    """A decision without drafts is recorded."""
+    length, kept = message.start, len(message.tokens)
+    recorder.decided(owned, member, message, length, kept, now)

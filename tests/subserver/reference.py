@@ -1,31 +1,42 @@
-"""The plain token-by-token loop that every routed run must equal (timed engines).
-
-One request, no cache, no batch: each model recomputes everything at every step. It shares
-with the runtime the algorithm under test and the function from contexts to tokens, and
-nothing else.
-"""
+"""The plain token-by-token loop that every routed run must equal, over timed engines."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tests.subserver.harness import ALPHABET, text_of
+from tests.plain_loop import Setting, Written, plain_loop
+from tests.subserver.harness import ALPHABET, Characters, text_of
 from tokenrouter.ipc.messages import Route, Sampling
-from tokenrouter.schedulers.base import Request, Step
+from tokenrouter.schedulers.base import Check, Step
 from tokenrouter.schedulers.registry import create
-from tokenrouter.subserver.timed import context_of, entropy, next_token, top_probability
+from tokenrouter.schedulers.signals import Checks, Declared, Entropy, TopProbability
+from tokenrouter.subserver.timed import context_of, next_token, signal_value, token_probability
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The answer: ``writers[i]`` wrote ``tokens[i]``."""
+class TimedModel:
+    """Member ``seed``, computing everything anew at every step."""
 
-    tokens: list[int]
-    writers: list[int]
-    hand_overs: int
-    finish: dict[str, Any]
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def step(
+        self, tokens: Sequence[int], signals: Sequence[Declared]
+    ) -> tuple[int, Mapping[str, Any]]:
+        context = context_of(tokens, self._seed)
+        values = {s.name: signal_value(s, context) for s in signals if not isinstance(s, Checks)}
+        return next_token(context, ALPHABET), values
+
+    def check(self, tokens: Sequence[int], draft: int) -> Check:
+        context = context_of(tokens, self._seed)
+        token = next_token(context, ALPHABET)
+        return Check(token, token_probability(context, draft), token == draft)
+
+
+def step_of(tokens: Sequence[int], member: int) -> Step:
+    """What a step of ``member`` gives after ``tokens``."""
+    token, values = TimedModel(member).step(tokens, [Entropy(), TopProbability()])
+    return Step((token,), values)
 
 
 def routed_loop(
@@ -34,42 +45,14 @@ def routed_loop(
     route: Route,
     sampling: Sampling,
     eos_ids: Collection[int] = (),
-) -> Expected:
+) -> Written:
     """Run one request to its finish; ``eos_ids``: of the members of its route."""
-    schedulers = [create(route.algorithm, names, route.router_threshold, route.args) for _ in names]
-    requests: dict[int, Request] = {}
-    tokens, writers = list(prompt), []
-    member, payload, arrives, hand_overs = route.home, b"", True, 0
-    while (finish := ending(tokens[len(prompt) :], sampling, eos_ids)) is None:
-        scheduler = schedulers[member]
-        if member not in requests:
-            request = Request(list(prompt), len(prompt), member, route.seed, route.sample)
-            request.state = scheduler.start(request)
-            requests[member] = request
-        request = requests[member]
-        request.tokens = list(tokens)
-        if arrives:
-            scheduler.receive(request, payload)
-        step = step_of(tokens, member)
-        decision = scheduler.route(request, step)
-        arrives = decision.to != member
-        if arrives:
-            payload = scheduler.send(request, step, decision)
-        for token in step.tokens[: decision.keep]:
-            tokens.append(token)
-            writers.append(member)
-        if arrives and ending(tokens[len(prompt) :], sampling, eos_ids) is None:
-            hand_overs += 1
-        member = decision.to
-    return Expected(tokens[len(prompt) :], writers, hand_overs, finish)
-
-
-def step_of(tokens: Sequence[int], member: int) -> Step:
-    """What a step of ``member`` gives after ``tokens``."""
-    context = context_of(tokens, seed=member)
-    return Step(
-        (next_token(context, ALPHABET),),
-        {"entropy": entropy(context), "top_probability": top_probability(context)},
+    return plain_loop(
+        [create(route.algorithm, names, route.router_threshold, route.args) for _ in names],
+        [TimedModel(seed) for seed in range(len(names))],
+        prompt,
+        lambda output: ending(output, sampling, eos_ids),
+        Setting(route.home, route.seed, route.sample, Characters()),
     )
 
 

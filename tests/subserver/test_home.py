@@ -169,12 +169,22 @@ def test_a_gap_is_answered_with_an_error(start: int):
     assert "member 1 committed at" in finish["message"]
 
 
+@pytest.mark.parametrize(("start", "drafts"), [(3, 0), (4, 2), (4, -1)])
+def test_final_tokens_stand(start: int, drafts: int):
+    desk = Desk()
+    desk.submit()
+    desk.commit(0, 1, 3, 110)
+    desk.home.receive(0, Commit(1, 1, start, [111], drafts=drafts))
+    finish = desk.output().finish
+    assert finish is not None and finish["status_code"] == 500
+
+
 def test_a_member_may_take_tokens_back():
     desk = Desk(members=3)
     desk.submit(to=route(0, 1, 2))
-    desk.hand_over(0, 1, 3, 110, 111, 112, to=1)
+    desk.home.receive(0, HandOver(1, 1, 3, [110, 111, 112], 1, drafts=2))
     assert desk.home.live.tokens == 6
-    desk.look()
+    assert desk.look()[-1] == (1, HandOver(1, 2, 3, [110, 111, 112], 1, drafts=2))
     desk.hand_over(1, 2, 4, 120, to=0)
     assert desk.home.live.tokens == 5
     assert desk.look() == [(0, HandOver(1, 3, 4, [120], 0))]
@@ -510,7 +520,7 @@ def test_every_member_always_knows_what_it_needs(seed, members, eager, events):
     desk.submit(to=route(*range(members)), sampling=limit(1000), stream=False)
     known: dict[int, list[int]] = {}
     truth, writers = list(PROMPT), []
-    here, epoch = 0, 0
+    here, epoch, drafts = 0, 0, 0
     for event in range(events):
         for member, message in desk.look():
             if isinstance(message, Open):
@@ -523,18 +533,21 @@ def test_every_member_always_knows_what_it_needs(seed, members, eager, events):
                 assert message.epoch == epoch + 1
                 here, epoch = member, message.epoch
         assert known[here] == truth
-        start = len(truth) - rng.choice([0, 0, 0, min(2, len(truth) - 3)])
+        start = len(truth) - rng.choice([0, 0, 0, min(2, drafts)])
         tokens = [rng.randrange(100, 190) for _ in range(rng.choice([0, 1, 1, 3]))]
+        before = len(truth)
         truth[start:] = tokens
         writers[start - 3 :] = [here] * len(tokens)
         known[here][start:] = tokens
+        drafts = rng.randint(0, len(tokens) + drafts - (before - start))
         if rng.random() < 0.5:
-            desk.commit(here, epoch, start, *tokens)
+            desk.home.receive(here, Commit(1, epoch, start, tokens, drafts=drafts))
         else:
             to = rng.choice([member for member in range(members) if member != here])
-            desk.hand_over(here, epoch, start, *tokens, to=to)
+            desk.home.receive(here, HandOver(1, epoch, start, tokens, to, drafts=drafts))
         assert desk.home.live.tokens == len(truth), event
     desk.home.receive(FRONT_END, Abort(1))
     output = desk.output()
-    assert output.tokens == truth[3:]
-    assert output.member_tokens == [writers.count(member) for member in range(members)]
+    final = len(writers) - drafts
+    assert output.tokens == truth[3 : 3 + final]
+    assert output.member_tokens == [writers[:final].count(m) for m in range(members)]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.subserver.algorithms import HERE
 from tests.subserver.builders import FakeEngine, make_roster, make_submit, make_visit, route
+from tests.subserver.harness import Characters
 from tokenrouter.configuration.waits import UNKNOWN_WAIT_S
 from tokenrouter.errors import ChannelError, RequestError
 from tokenrouter.ipc.messages import (
@@ -109,7 +110,7 @@ class Member:
         roster = make_roster(3, eos_ids=[(199,)] * 3)
         self.loop = Subserver(
             me, ("a", "b", "c"), roster, self.engine, self.links,
-            Rules(tuple(thresholds), limits, max_wait), lambda ids: "", eager, lambda: self.now,
+            Rules(tuple(thresholds), limits, max_wait), Characters(), eager, lambda: self.now,
         )  # fmt: skip
 
     def turn(self, *arrivals: tuple[int, Message]) -> list[tuple[object, ...]]:

@@ -18,6 +18,9 @@ class Table(list[Visit]):
 
     departures = 0
 
+    def feed_again(self, visit: Visit) -> None:
+        """No visit here has anything to check."""
+
 
 class SharedPrompts(FakeEngine):
     """All have one prompt, and should wait for whoever computes it."""

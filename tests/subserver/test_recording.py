@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import pytest
 
-from tests.subserver.builders import make_submit, route
+from tests.subserver.builders import decide, make_submit, route
 from tests.subserver.harness import Deployment
 from tokenrouter.config import Config
 from tokenrouter.ipc.messages import Commit, HandOver, Route, Sampling
@@ -59,12 +59,12 @@ def owned(uid: int = 1, *members: int) -> Owned:
 
 def test_rows_are_what_was_decided(recorder: Recorder, folder: Path) -> None:
     one, pinned = owned(2**64 - 1), owned(7, 0)
-    recorder.decided(one, 0, Commit(one.uid, 1, 3, [110]), 5.25)
-    recorder.decided(pinned, 0, Commit(7, 1, 3, [110]), 5.5)
-    recorder.decided(one, 0, HandOver(one.uid, 1, 4, [], 1), 6.0)
-    recorder.decided(one, 1, HandOver(one.uid, 2, 4, [111, 112], 0), 7.0)
-    recorder.decided(one, 0, Commit(one.uid, 3, 6, [113]), 8.0)
-    recorder.decided(one, 0, Commit(one.uid, 3, 6, [113]), 9.0)
+    decide(recorder, one, 0, Commit(one.uid, 1, 3, [110]), 5.25)
+    decide(recorder, pinned, 0, Commit(7, 1, 3, [110]), 5.5)
+    decide(recorder, one, 0, HandOver(one.uid, 1, 4, [], 1), 6.0)
+    decide(recorder, one, 1, HandOver(one.uid, 2, 4, [111, 112], 0), 7.0)
+    decide(recorder, one, 0, Commit(one.uid, 3, 6, [113]), 8.0)
+    decide(recorder, one, 0, Commit(one.uid, 3, 6, [113]), 9.0)
     recorder.close()
     _, rows = read(folder)
     assert rows.dtype.itemsize == ROW.size
@@ -79,7 +79,7 @@ def test_rows_are_what_was_decided(recorder: Recorder, folder: Path) -> None:
 
 
 def test_a_request_that_ended_is_forgotten(recorder: Recorder) -> None:
-    recorder.decided(owned(), 0, Commit(1, 1, 3, [110]), 5.0)
+    decide(recorder, owned(), 0, Commit(1, 1, 3, [110]), 5.0)
     recorder.ended(1)
     recorder.ended(2)
     assert not recorder._seen
@@ -153,11 +153,11 @@ def test_a_full_disk_costs_rows_and_nothing_else(
     monkeypatch.setattr(recording, "WRITE_EVERY_S", 1000.0)
     recorder = Recorder(config, folder, 0)
     for start in (3, 4, 5, 6):
-        recorder.decided(owned(), 0, Commit(1, 1, start, [110]), float(start))
+        decide(recorder, owned(), 0, Commit(1, 1, start, [110]), float(start))
     recorder._write(recorder._file)
     assert recorder.lost == 2
     disk.room = 1000
-    recorder.decided(owned(), 0, Commit(1, 1, 7, [110]), 7.0)
+    decide(recorder, owned(), 0, Commit(1, 1, 7, [110]), 7.0)
     recorder.close()
     _, rows = read(folder)
     assert rows["time"].tolist() == [3.0, 4.0, 7.0], "the half row is written over"
@@ -172,7 +172,7 @@ def test_a_disk_that_is_too_slow_costs_rows(
     monkeypatch.setattr(recording, "WRITE_EVERY_S", 1000.0)
     recorder = Recorder(config, folder, 0)
     for start in range(3, 8):
-        recorder.decided(owned(), 0, Commit(1, 1, start, [110]), float(start))
+        decide(recorder, owned(), 0, Commit(1, 1, start, [110]), float(start))
     with caplog.at_level(logging.WARNING):
         recorder.close()
     assert recorder.lost == 2
@@ -187,7 +187,7 @@ def test_a_member_that_starts_again_on_a_full_disk_serves_on(
 
     monkeypatch.setattr(Path, "write_text", full)
     recorder = Recorder(config, folder, 0)
-    recorder.decided(owned(), 0, Commit(1, 1, 3, [110]), 3.0)
+    decide(recorder, owned(), 0, Commit(1, 1, 3, [110]), 3.0)
     recorder.ended(1)
     recorder.close()
     assert recorder.lost == 1

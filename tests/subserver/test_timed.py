@@ -139,7 +139,7 @@ def test_signals_are_uniform_and_differ_from_each_other():
     assert all(len({aleatoric(c) / 2.5, epistemic(c), entropy(c)}) == 3 for c in contexts)
 
 
-def test_signals_of_each_row_by_name():
+def test_signals_of_each_row():
     engine = make()
     visits = [admitted(engine, uid, [uid, uid]) for uid in (1, 2)]
     single = {

@@ -6,6 +6,7 @@ import pytest
 
 from tests.subserver.algorithms import HERE
 from tests.subserver.builders import GREEDY, FakeEngine, route
+from tests.subserver.harness import Characters
 from tokenrouter.errors import RoutingError
 from tokenrouter.ipc.messages import Close, HandOver, Open, Route
 from tokenrouter.subserver.engine import Visit
@@ -23,7 +24,7 @@ def opened(
     """A table with request 7 open, resident, and its prompt in KV."""
     engine = FakeEngine()
     names = [f"m{i}" for i in range(members)]
-    visits = Visits(engine, Router(names, 0), EOS_IDS[:members])
+    visits = Visits(engine, Router(names, 0, Characters()), EOS_IDS[:members])
     visits.apply(HOME, Open(7, PROMPT, GREEDY, to or route(), eager), 1.0)
     visit = visits.get(7)
     assert visit is not None
@@ -145,7 +146,7 @@ def test_events_for_visits_that_are_gone_are_counted():
 
 
 def test_a_visit_whose_algorithm_cannot_be_made_is_not_there():
-    visits = Visits(FakeEngine(), Router(["a", "b"], 0), EOS_IDS[:2])
+    visits = Visits(FakeEngine(), Router(["a", "b"], 0, Characters()), EOS_IDS[:2])
     with pytest.raises(RoutingError):
         visits.apply(HOME, Open(7, PROMPT, GREEDY, route(algorithm="nosuch"), False), 1.0)
     arrive(visits, 4, [])

@@ -75,6 +75,9 @@ def _impossible_drafts(visit: Visit, decision: Decision) -> str | None:
         return f"drafts={drafts} of {open_tokens} tokens that are not final"
     if drafts and not visit.scheduler.drafts:
         return f"drafts={drafts}, and its class does not say that it drafts"
+    written, limit = visit.written - cut + decision.keep, visit.sampling.max_new_tokens
+    if drafts and written + (decision.to == visit.request.member) > limit:
+        return f"drafts={drafts} at the end of the output, and nobody is to check them"
     return None
 
 
@@ -86,7 +89,4 @@ def _impossible_move(visit: Visit, step: Step, decision: Decision) -> str | None
         return None
     if not (keep or decision.cut or step.scratch):
         return "keep=0 and the same member goes on: the step would repeat for ever"
-    written = visit.written - decision.cut + keep
-    if decision.drafts and written >= visit.sampling.max_new_tokens:
-        return f"{decision.drafts} drafts at the end of the output, and nobody is to check them"
     return None

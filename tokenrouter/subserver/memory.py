@@ -91,6 +91,7 @@ class Memory:
         while not visit.resident:
             if self._engine.admit(visit):
                 visit.resident = True
+                self._visits.feed_again(visit)
                 visit.unshared = visit.computed < visit.prompt_length - 1
                 if visit.cached is None:
                     visit.cached = visit.computed

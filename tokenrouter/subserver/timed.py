@@ -108,7 +108,6 @@ class TimedEngine:
         tokens = [next_token(context, self._alphabet) for context in contexts]
         batch = StepBatch(
             tokens=tokens,
-            signals={each: [self._value(each, c) for c in contexts] for each in signals},
             logprobs=_certainties(work, tokens),
             checks=checks,
         )
@@ -238,6 +237,9 @@ def token_probability(context: int, token: int) -> float:
     return uniform(extend_context(context, token), 2)
 
 
+            signals={each: [self._value(each, c) for c in contexts] for each in signals},
+
+
 def step_law(step_ms: float | Mapping[Any, float]) -> Callable[[int], float]:
     """Seconds per step of b visits, from milliseconds.
 
@@ -262,28 +264,6 @@ def _certainties(work: Sequence[Work], tokens: Sequence[int]) -> dict[int, Logpr
         for row, (visit, _) in enumerate(work)
         if visit.sampling.logprobs is not None
     }
-
-
-def _signal(signal: Signal, context: int) -> Any:
-    match signal:
-        case Entropy():
-            return entropy(context)
-        case NormalisedEntropy():
-            return entropy(context)
-        case Aleatoric():
-            return aleatoric(context)
-        case Epistemic():
-            return epistemic(context)
-        case TopProbability():
-            return top_probability(context)
-        case TopLogits(k):
-            return sorted((uniform(context, 3 + i) for i in range(k)), reverse=True)
-        case TokenProbabilities(ids):
-            return [token_probability(context, token) for token in ids]
-        case RouterScore():
-            return Scored(router_score(context), 0.5)
-        case CiterConfidence() | DeferralProbability():
-            return router_score(context)
 
 
 def _mix(value: int) -> int:

@@ -78,9 +78,9 @@ class Visits:
         elif isinstance(event, Stepped):
             self._cut(visit, visit.length - event.cut)
             visit.tokens += event.tokens
-            if event.control:
-                self._keep_pending(visit, 1)
             self._settle(visit, event.drafts)
+            if event.control:
+                self.feed_again(visit)
             visit.control = event.control
             visit.ready_since = now
         elif isinstance(event, HandOver):
@@ -114,9 +114,7 @@ class Visits:
         visit.tokens.extend(event.tokens)
         visit.request.drafts = event.drafts
         visit.unchecked = event.drafts if visit.check else 0
-        # Something must be sampled, after each draft as well: where the logits are gone, the
-        # token before them is fed again.
-        self._keep_pending(visit, 1 + visit.unchecked)
+        self.feed_again(visit)
         visit.control = True
         visit.epoch = event.epoch
         visit.ready_since = now
@@ -140,6 +138,14 @@ class Visits:
         checks = [each.check for each in visit.checked]
         return Step((token,), signals, checks, visit.would_end(token), scratch)
 
+    def feed_again(self, visit: Visit) -> None:
+        """Forget the KV of tokens whose logits are wanted and gone.
+
+        Something must be sampled after the last one; a draft is checked after the one before it.
+        """
+        known = visit.length - visit.scratch - visit.unchecked
+        self._truncate(visit, known - 1 if visit.unchecked else visit.length - 1)
+
     def _settle(self, visit: Visit, drafts: int) -> None:
         """What was handed over is checked; a member need not check its own drafts."""
         visit.request.drafts = drafts
@@ -154,9 +160,6 @@ class Visits:
             self._truncate(visit, length)
             del visit.tokens[length:]
             visit.cuts.append(length)
-
-    def _keep_pending(self, visit: Visit, count: int) -> None:
-        self._truncate(visit, visit.length - count)
 
     def _truncate(self, visit: Visit, length: int) -> None:
         if visit.computed > length:

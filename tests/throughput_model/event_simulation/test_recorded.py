@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.subserver.builders import make_submit, route
+from tests.subserver.builders import decide, make_submit, route
 from tokenrouter.config import Config
 from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.messages import Commit, HandOver
@@ -45,9 +45,9 @@ def test_a_tape_holds_what_a_recorder_wrote(tmp_path: Path) -> None:
     owned = Owned(submit, FinishRule(submit.sampling, set(), str), 2)
     recorder = Recorder(config, tmp_path / "log", 0)
     for at in range(3):
-        recorder.decided(owned, 0, Commit(7, at, 5 + at, [3], []), 1.0 + at)
-        recorder.decided(owned, 0, HandOver(7, at, 6 + at, [], 1, []), 1.1 + at)
-        recorder.decided(owned, 1, HandOver(7, at, 6 + at, [9, 9], 0, []), 1.2 + at)
+        decide(recorder, owned, 0, Commit(7, at, 5 + at, [3], []), 1.0 + at)
+        decide(recorder, owned, 0, HandOver(7, at, 6 + at, [], 1, []), 1.1 + at)
+        decide(recorder, owned, 1, HandOver(7, at, 6 + at, [9, 9], 0, []), 1.2 + at)
     recorder.close()
     tapes = decisions.load(tmp_path / "log")
     assert tapes.first.tolist() == [0]
