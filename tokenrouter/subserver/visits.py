@@ -134,7 +134,6 @@ class Visits:
         if scratch:
             self._cut(visit, visit.length - visit.scratch)
             visit.scratch, visit.request.scratch = 0, ()
-            self._keep_pending(visit, 1)
         checks = [each.check for each in visit.checked]
         return Step((token,), signals, checks, visit.would_end(token), scratch)
 
