@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.plain_loop import Written
 from tests.schedulers.test_hindsight import Loop, Rule, by_entropy
 from tests.subserver.harness import ALPHABET, EOS, Deployment
-from tests.subserver.reference import Expected, routed_loop
+from tests.subserver.reference import routed_loop
 from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.schedulers.base import Request
@@ -51,14 +52,14 @@ def alone(member: int, prompt: list[int]) -> list[int]:
     return routed_loop(["m0", "m1", "m2"], prompt, single, SAMPLING, (EOS,)).tokens
 
 
-def serve(requests: list[tuple[list[int], Route]], members: int = 2) -> list[Expected]:
+def serve(requests: list[tuple[list[int], Route]], members: int = 2) -> list[Written]:
     deployment = Deployment([1] * members, pools=60, seed=len(requests))
     for uid, (prompt, path) in enumerate(requests, 1):
         deployment.submit(uid, prompt, path, SAMPLING)
     deployment.run()
     deployment.assert_clean()
     answers = [deployment.answers[str(uid)] for uid in range(1, len(requests) + 1)]
-    return [Expected(a.tokens, a.models, a.hand_overs, a.finish or {}) for a in answers]
+    return [Written(a.tokens, a.models, a.hand_overs, a.finish or {}) for a in answers]
 
 
 def test_the_share_is_the_threshold_and_the_choice_depends_on_prompt_and_seed():
