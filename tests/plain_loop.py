@@ -36,8 +36,8 @@ class Written:
     tokens: list[int] = field(default_factory=list)
     writers: list[int] = field(default_factory=list)
     hand_overs: int = 0
-    taken_back: int = 0
     finish: dict[str, Any] | None = None
+    taken_back: int = field(default=0, compare=False)
 
 
 @dataclass
