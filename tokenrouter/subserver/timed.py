@@ -108,6 +108,7 @@ class TimedEngine:
         tokens = [next_token(context, self._alphabet) for context in contexts]
         batch = StepBatch(
             tokens=tokens,
+            signals={each: [self._value(each, c) for c in contexts] for each in signals},
             logprobs=_certainties(work, tokens),
             checks=checks,
         )
@@ -160,7 +161,7 @@ class TimedEngine:
     def _value(self, signal: Signal, context: int) -> Any:
         if isinstance(signal, Proposals):
             return proposal(next_token(context, self._alphabet), top_probability(context))
-        return _signal(signal, context)
+        return signal_value(signal, context)
 
     def _feed(self, visit: Visit, n: int) -> int:
         """The KV of a visit is the hash of every prefix; returns that of the longest."""
@@ -237,7 +238,27 @@ def token_probability(context: int, token: int) -> float:
     return uniform(extend_context(context, token), 2)
 
 
-            signals={each: [self._value(each, c) for c in contexts] for each in signals},
+def signal_value(signal: Signal, context: int) -> Any:
+    """What this engine reports of ``signal`` after a context."""
+    match signal:
+        case Entropy():
+            return entropy(context)
+        case NormalisedEntropy():
+            return entropy(context)
+        case Aleatoric():
+            return aleatoric(context)
+        case Epistemic():
+            return epistemic(context)
+        case TopProbability():
+            return top_probability(context)
+        case TopLogits(k):
+            return sorted((uniform(context, 3 + i) for i in range(k)), reverse=True)
+        case TokenProbabilities(ids):
+            return [token_probability(context, token) for token in ids]
+        case RouterScore():
+            return Scored(router_score(context), 0.5)
+        case CiterConfidence() | DeferralProbability():
+            return router_score(context)
 
 
 def step_law(step_ms: float | Mapping[Any, float]) -> Callable[[int], float]:
