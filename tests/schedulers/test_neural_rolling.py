@@ -82,8 +82,10 @@ def test_requests_have_windows_of_their_own(tmp_path: Path) -> None:
     scheduler = make(tmp_path)
     one, other = (Request([1], 1, SMALL) for _ in range(2))
     one.state, other.state = scheduler.start(one), scheduler.start(other)
-    scheduler.route(one, Step((9,), {"router_score": Scored(0.9, 0.5)}))
-    assert not other.state.window
+    for score in (0.9, 0.9, 0.9):
+        scheduler.route(one, Step((9,), {"router_score": Scored(score, 0.5)}))
+    decision = scheduler.route(other, Step((9,), {"router_score": Scored(0.4, 0.5)}))
+    assert decision == Decision(1, SMALL)
 
 
 def test_arguments(tmp_path: Path) -> None:
@@ -91,5 +93,7 @@ def test_arguments(tmp_path: Path) -> None:
     assert list(scheduler.signals(SMALL)) == [RouterScore(str(tmp_path / "router.pt"))]
     assert list(scheduler.signals(LARGE)) == []
     for window in (0, 2.5):
-        with pytest.raises(ConfigError, match=r"algorithm_args\.window: must be 1, 2, 3"):
+        with pytest.raises(
+            ConfigError, match=r"algorithm_args\.window: must be a whole number of at least 1"
+        ):
             make(tmp_path, window=window)  # type: ignore[arg-type]

@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from tokenrouter.configuration.model import ModelConfig
-from tokenrouter.configuration.presets import Preset, parse_presets
+from tokenrouter.configuration.presets import Preset, declared, parse_presets
 from tokenrouter.configuration.sglang_args import Wrong
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.configuration.validation import SECRETS
 from tokenrouter.configuration.values import Key, LegalPath, Name, Objective, parse_objective
 from tokenrouter.ipc.messages import LONGEST_TABLE
+from tokenrouter.schedulers.signals import Declared
 
 FRONT_END_NAME = "front-end"
 DETOKENIZER_NAME = "detokenizer"
@@ -129,6 +130,14 @@ class Config(BaseModel):
             router_threshold=self.router_threshold,
             algorithm_args=self.algorithm_args,
         )
+
+    def declared(self, index: int) -> list[Declared]:
+        """The signals that its algorithms ask of member ``index``: whose networks it loads.
+
+        Raises:
+            ConfigError: an algorithm cannot be made.
+        """
+        return declared((self.own, *self.algorithms.values()), self.names, index)
 
     @property
     def planned(self) -> bool:

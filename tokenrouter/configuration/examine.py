@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tokenrouter.configuration import parallel
 from tokenrouter.configuration.machine import Machine
 from tokenrouter.configuration.member_plan import MemberPlan, plan
-from tokenrouter.configuration.model_folder import unusable
+from tokenrouter.configuration.model_folder import read_settings, unusable
 from tokenrouter.configuration.preflight import (
     check_port,
     check_rank_port,
@@ -22,7 +22,9 @@ from tokenrouter.configuration.preflight import (
 )
 from tokenrouter.configuration.shares import shares
 from tokenrouter.configuration.validation import collecting
+from tokenrouter.errors import ConfigError
 from tokenrouter.processes.directory import PREFIX, check_directory
+from tokenrouter.schedulers.signals import OfNetworks
 
 if TYPE_CHECKING:
     from tokenrouter.config import Config
@@ -60,6 +62,7 @@ def examine(config: Config, machine: Machine) -> Examination:
                 found.warnings.append(
                     f"models.{model.name}.base_gpu_id: there is no GPU, so it runs on the CPU"
                 )
+    _check_networks(config, found)
     found.shares = shares(found.members, machine)
     models = {model.name: model for model in config.models}
     found.members = [
@@ -86,6 +89,25 @@ def _check_addresses(config: Config, found: Examination) -> None:
             check_socket_paths(Path(tempfile.gettempdir(), f"{PREFIX}........"), config.names)
         else:
             check_directory(config.socket_dir)
+
+
+def _check_networks(config: Config, found: Examination) -> None:
+    """Whether trained networks are there, and made for the models that they are to judge."""
+    for index, model in enumerate(config.models):
+        try:
+            declared = config.declared(index)
+            path = model.model_path
+            settings = {} if path is None else read_settings(path)
+        except ConfigError:
+            continue  # `config.read` has said so
+        settings = settings.get("text_config", settings)
+        sizes = settings.get("hidden_size"), settings.get("vocab_size")
+        for signal in declared:
+            if isinstance(signal, OfNetworks) and path is not None and None not in sizes:
+                from tokenrouter.routers import small_model  # torch takes seconds
+
+                with collecting(found.problems):
+                    small_model.load(signal, *sizes)
 
 
 def longest_request(members: list[MemberPlan]) -> tuple[int, str]:

@@ -16,6 +16,7 @@ from tokenrouter.configuration.validation import collecting
 from tokenrouter.errors import ConfigError
 from tokenrouter.ipc.ports import choose_ports
 from tokenrouter.schedulers import registry
+from tokenrouter.schedulers.signals import DeferralProbability
 
 if TYPE_CHECKING:
     from tokenrouter.config import Config
@@ -48,13 +49,23 @@ def check(config: Config, problems: list[str]) -> list[str]:
             templates.check(model)
     if len(problems) == known:
         with collecting(problems):
-            vocabulary.check(config.models)
+            vocabulary.check(config.models, _deferring(config))
     with collecting(problems):
         _check_ports(config)
     if config.socket_dir is not None:
         with collecting(problems):
             check_socket_paths(config.socket_dir, config.names)
     return [] if problems else _differing_templates(config)
+
+
+def _deferring(config: Config) -> list[str]:
+    """Members whose last id is no token."""
+    try:
+        asked = [config.declared(index) for index in range(len(config.models))]
+    except ConfigError:  # of an algorithm, which has been told
+        return []
+    deferral = DeferralProbability()
+    return [name for name, each in zip(config.names, asked, strict=True) if deferral in each]
 
 
 def check_parts(settings: Mapping[Any, Any], problems: list[str]) -> None:

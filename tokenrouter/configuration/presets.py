@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers import registry
+from tokenrouter.schedulers.signals import Declared
 
 
 class Preset(BaseModel):
@@ -31,6 +32,22 @@ def parse_presets(value: Any) -> Any:
         else entry
         for name, entry in value.items()
     }
+
+
+def declared(presets: Iterable[Preset], members: Sequence[str], index: int) -> list[Declared]:
+    """The signals that ``presets`` ask of member ``index``, each once.
+
+    Raises:
+        ConfigError: an algorithm cannot be made.
+    """
+    found: dict[Declared, None] = {}
+    for each in presets:
+        scheduler = registry.create(
+            each.algorithm, members, each.router_threshold, each.algorithm_args
+        )
+        signals: Collection[object] = scheduler.signals(index)
+        found |= {signal: None for signal in signals if isinstance(signal, Declared)}
+    return list(found)
 
 
 def check(presets: Mapping[str, Preset], members: tuple[str, ...]) -> None:

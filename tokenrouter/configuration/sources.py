@@ -8,11 +8,14 @@ from typing import Any
 
 import yaml
 
+from tokenrouter.configuration.model_folder import unusable
 from tokenrouter.errors import ConfigError
 
 DEMO_MODELS = Path(__file__).parent.parent / "demo" / "models"
 DEMO_PREFIX = "demo:"
 PATHS = ("model_path", "tokenizer_path")
+TRAINED = {"router", "head"}
+"""Arguments of algorithms that name files of trained networks."""
 
 
 _NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError)
@@ -112,10 +115,26 @@ def resolve(settings: Mapping[Any, Any], base: Path) -> dict[str, Any]:
     for field in ("socket_dir", "record_decisions"):
         if isinstance(directory := resolved.get(field), str | Path):
             resolved[field] = _absolute(field, directory, base)
+    if isinstance(arguments := resolved.get("algorithm_args"), Mapping):
+        resolved["algorithm_args"] = resolve_trained(arguments, base)
+    if isinstance(presets := resolved.get("algorithms"), Mapping):
+        resolved["algorithms"] = {
+            name: resolve(preset, base) if isinstance(preset, Mapping) else preset
+            for name, preset in presets.items()
+        }
     if isinstance(models := resolved.get("models"), list | tuple):
         resolved["models"] = [
             resolve_entry(entry, base) if isinstance(entry, dict) else entry for entry in models
         ]
+    return resolved
+
+
+def resolve_trained(arguments: Mapping[Any, Any], base: Path) -> dict[Any, Any]:
+    """An algorithm's arguments, in which files of trained networks are absolute, if they exist."""
+    resolved = dict(arguments)
+    for key in TRAINED & resolved.keys():
+        if isinstance(value := resolved[key], str) and not unusable(path := base / value):
+            resolved[key] = str(path.absolute()) if path.exists() else value
     return resolved
 
 

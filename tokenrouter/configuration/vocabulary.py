@@ -6,13 +6,14 @@ vocabulary (padding) do not matter here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tokenrouter.configuration.model_folder import read_json, unusable
+from tokenrouter.configuration.model_folder import read_json, read_settings, unusable
 from tokenrouter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ class _TokenizerFile(msgspec.Struct):
     added_tokens: list[_AddedToken] = []
 
 
-def check(models: Sequence[ModelConfig]) -> None:
+def check(models: Sequence[ModelConfig], deferring: Collection[str] = ()) -> None:
     """Compare the tokenizer of every member that has one with the first one's.
+
+    ``deferring``: members whose last id is no token (Co-LLM); their tokenizers may name it.
 
     Raises:
         ConfigError: two members differ, or a folder holds no tokenizer.
@@ -45,17 +48,32 @@ def check(models: Sequence[ModelConfig]) -> None:
     members = [(name, path) for name, path in found if path is not None]
     if not members:
         return
+    ends = {model.name: _last_row(model) for model in models if model.name in deferring}
     first_name, first_path = members[0]
-    first = read(first_name, first_path)
+    first = _tokens(first_name, first_path, ends)
     for name, path in members[1:]:
         if path == first_path:
             continue
-        found_difference = difference(first_name, first, name, read(name, path))
+        found_difference = difference(first_name, first, name, _tokens(name, path, ends))
         if found_difference:
             raise ConfigError(
                 f"models: {first_name} and {name} have different tokenizers: {found_difference}; "
                 "route between models that share one vocabulary"
             )
+
+
+def _tokens(name: str, path: Path, ends: Mapping[str, float]) -> Vocabulary:
+    end = ends.get(name, math.inf)
+    return {token: index for token, index in read(name, path).items() if index < end}
+
+
+def _last_row(model: ModelConfig) -> float:
+    """The last id of a model's logits."""
+    if model.model_path is None:
+        return math.inf
+    settings = read_settings(model.model_path)
+    rows = settings.get("text_config", settings).get("vocab_size")
+    return rows - 1 if isinstance(rows, int) else math.inf
 
 
 def difference(name: str, one: Vocabulary, other_name: str, other: Vocabulary) -> str | None:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tokenrouter.errors import ConfigError
+from tokenrouter.schedulers.arguments import whole_number
 from tokenrouter.schedulers.base import Decision, Request, Step
 from tokenrouter.schedulers.r2r import LARGE, R2R, SMALL
-
-
-@dataclass(slots=True)
-class Rolling:
-    """``large``: it writes. ``window``: the small model's last scores since it does."""
-
-    window: deque[float]
-    large: bool = True
+from tokenrouter.schedulers.windows import Rolling
 
 
 class NeuralRolling(R2R):
-    """The large model takes over at p >= tau, and writes on while the mean of its window is.
+    """After a small token: the large model writes where p >= tau.
 
-    p is the router's, of the small model's step at every position. A request begins on the
-    large model, with an empty window; taking over clears the window and puts p in.
+    After a large one it stays while the mean of the last p is at least tau, over at most
+    ``window`` positions, of which the first is the one where it was asked (`windows.Rolling`).
+    p is the router's, of the small model's step at every position.
 
     Args:
         router: as `R2R`'s.
-        window: scores in the mean.
+        window: positions in the mean.
     """
 
     def __init__(
@@ -38,25 +30,15 @@ class NeuralRolling(R2R):
         window: int = 3,
     ) -> None:
         super().__init__(members, router_threshold, router)
-        if window < 1 or window != int(window):
-            raise ConfigError(f"algorithm_args.window: must be 1, 2, 3 ..., got {window!r}")
-        self._window = int(window)
+        self._window = whole_number("window", window, 1)
 
     def start(self, request: Request) -> Rolling:
-        """Nothing seen, and the large model writes."""
-        return Rolling(deque(maxlen=self._window))
+        """As after a large token."""
+        return Rolling(self._window, with_trigger=True)
 
     def route(self, request: Request, step: Step) -> Decision:
-        """Decide afresh at each step of the small model."""
+        """Look at the window on the small model; hand back from the large."""
         if request.member == LARGE:
             return Decision(1, SMALL)
-        state: Rolling = request.state
-        p, tau = self.scored(step)
-        if state.large:
-            state.window.append(p)
-            state.large = not sum(state.window) / len(state.window) < tau
-        elif not p < tau:
-            state.large = True
-            state.window.clear()
-            state.window.append(p)
-        return Decision(0, LARGE) if state.large else Decision(1, SMALL)
+        asks = request.state.asks(*self.scored(step))
+        return Decision(0, LARGE) if asks else Decision(1, SMALL)

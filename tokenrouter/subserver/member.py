@@ -6,19 +6,16 @@ Used by `process.py`. SGLang is imported only where a member needs it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokenrouter.config import Config, ModelConfig
 from tokenrouter.configuration.model import TIMED_CONTEXT_LENGTH, TIMED_POOL_TOKENS
-from tokenrouter.configuration.presets import Preset
 from tokenrouter.ipc.messages import StepSums
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import MemberReady
 from tokenrouter.schedulers.base import Vocabulary
-from tokenrouter.schedulers.registry import create
-from tokenrouter.schedulers.signals import Declared
 from tokenrouter.subserver.engine import Engine
 from tokenrouter.subserver.profile import BUDGET_S, profile, profile_of_law
 from tokenrouter.subserver.ranks import RankedEngine
@@ -73,19 +70,8 @@ def load_rank(
         cores,
         config.seed + index,
         rank,
-        declared(config, index),
+        config.declared(index),
     )
-
-
-def declared(config: Config, index: int) -> tuple[Declared, ...]:
-    """The signals that the algorithms of the configuration ask of member ``index``."""
-    named: list[Config | Preset] = [config, *config.algorithms.values()]
-    found: dict[Declared, None] = {}
-    for each in named:
-        scheduler = create(each.algorithm, config.names, each.router_threshold, each.algorithm_args)
-        signals: Collection[object] = scheduler.signals(index)
-        found |= {signal: None for signal in signals if isinstance(signal, Declared)}
-    return tuple(found)
 
 
 def _sglang(config: Config, ports: Ports, index: int, cores: Sequence[int]) -> Member:

@@ -18,6 +18,7 @@ from tests.subserver.sglang_compat.tiny_models import VOCABULARY, TinyModel
 from tokenrouter.errors import ConfigError, RequestError
 from tokenrouter.ipc.messages import Sampling
 from tokenrouter.schedulers.signals import (
+    Checks,
     CiterConfidence,
     DeferralProbability,
     Entropy,
@@ -143,6 +144,20 @@ def test_a_score_does_not_depend_on_the_batch(trained: Trained) -> None:
     assert together.signals[plain][0].score == pytest.approx(
         alone.signals[plain][0].score, abs=1e-6
     )
+
+
+def test_beside_drafts_that_are_checked(trained: Trained) -> None:
+    checking, other = trained.visits(2, seed=55)
+    for visit in (checking, other):
+        trained.driver.admit(visit)
+    trained.driver.step([(each, each.pending) for each in (checking, other)])
+    checking.tokens += [7, 8, 9]
+    checking.check, checking.unchecked = Checks(), 2
+    other.tokens.append(7)
+    batch = trained.driver.step([(checking, 3), (other, 1)], trained.signals)
+    assert len(batch.checks[0]) == 2
+    for row, visit in enumerate((checking, other)):
+        trained.check(batch, row, visit)
 
 
 def test_what_is_not_loaded_is_refused_when_a_visit_opens(trained: Trained) -> None:

@@ -8,6 +8,7 @@ given the same calls, hold the same pools.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -70,7 +71,8 @@ class SGLangEngine:
         self._networks = Networks(scheduler, signals)
         self.vocab_size = self._pools.vocabulary = self._networks.vocabulary
         self.eos_ids = eos_ids(scheduler.model_config, scheduler.tokenizer)
-        self.tokenizer_fingerprint = fingerprint(scheduler.tokenizer)
+        end = self.vocab_size if self._networks.defers else math.inf
+        self.tokenizer_fingerprint = fingerprint(scheduler.tokenizer, end)
         self.vocabulary = TokenizerVocabulary(scheduler.tokenizer)
         self._grammars = grammars
         self._compiler: GrammarCompiler | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from sglang.srt.distributed import tensor_model_parallel_all_gather
@@ -14,17 +15,11 @@ from sglang.srt.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from sglang.srt.managers.scheduler import Scheduler
 
 from tokenrouter.errors import ConfigError, RequestError
-from tokenrouter.routers import checkpoint, citer
+from tokenrouter.routers import small_model
 from tokenrouter.routers.checkpoint import Router
 from tokenrouter.routers.citer import CiterHead
 from tokenrouter.routers.r2r import LOGITS, TOKEN
-from tokenrouter.schedulers.signals import (
-    CiterConfidence,
-    Declared,
-    DeferralProbability,
-    OfNetworks,
-    RouterScore,
-)
+from tokenrouter.schedulers.signals import Declared, DeferralProbability, OfNetworks
 from tokenrouter.subserver.engine import Work
 
 
@@ -39,20 +34,17 @@ class Networks:
 
     def __init__(self, scheduler: Scheduler, signals: Iterable[Declared] = ()) -> None:
         runner = scheduler.tp_worker.model_runner
-        self._hidden_size: int = runner.model_config.hidden_size
-        self._device = runner.device
         wanted = dict.fromkeys(signals)
         width: int = runner.model_config.vocab_size
         self.defers = any(isinstance(each, DeferralProbability) for each in wanted)
         """Whether the last row of the logits is no token's."""
         self.vocabulary = width - self.defers
         """Ids that are tokens."""
-        self._routers = {
-            each: self._router(each) for each in wanted if isinstance(each, RouterScore)
-        }
-        self._heads = {
-            each: self._head(each) for each in wanted if isinstance(each, CiterConfidence)
-        }
+        self._routers: dict[OfNetworks, Router] = {}
+        self._heads: dict[OfNetworks, CiterHead] = {}
+        for each in wanted:
+            if isinstance(each, OfNetworks):
+                self._load(each, runner)
         embeds = any(TOKEN in router.input_type for router in self._routers.values())
         self._embedding = _Embedding(runner.model, scheduler.tp_size) if embeds else None
 
@@ -114,10 +106,9 @@ class Networks:
             rows = torch.tensor(asked.rows, device=states.device)
             states, logits = states[rows], logits[rows]
         top = None
-        if isinstance(asked.signal, RouterScore):
-            shape = self._routers[asked.signal].architecture
-            if LOGITS in shape.inputs:
-                top = logits.topk(shape.logits_size, dim=-1).values.float()
+        router = self._routers.get(asked.signal)
+        if router is not None and LOGITS in router.input_type:
+            top = logits.topk(router.architecture.logits_size, dim=-1).values.float()
         return Features(asked.signal, rows, states.float(), top)
 
     def column(self, features: Features, tokens: torch.Tensor) -> torch.Tensor:
@@ -126,7 +117,7 @@ class Networks:
         ``[rows, 1]``, of routers ``[rows, 2]``: see `signals.Scored`. NaN where it is not asked.
         """
         signal, rows = features.signal, features.rows
-        if isinstance(signal, CiterConfidence):
+        if signal in self._heads:
             value = self._heads[signal](features.hidden).double().unsqueeze(1)
         else:
             router = self._routers[signal]
@@ -142,17 +133,14 @@ class Networks:
         column[rows] = value
         return column
 
-    def _router(self, signal: RouterScore) -> Router:
-        router = checkpoint.load(signal.path)
-        checkpoint.check_small_model(router, self._hidden_size, self.vocabulary)
-        router.network.to(self._device)
-        return router
-
-    def _head(self, signal: CiterConfidence) -> CiterHead:
-        head = citer.load(signal.path)
-        citer.check_small_model(head, self._hidden_size)
-        head.to(self._device)
-        return head
+    def _load(self, signal: OfNetworks, runner: Any) -> None:
+        loaded = small_model.load(signal, runner.model_config.hidden_size, self.vocabulary)
+        if isinstance(loaded, Router):
+            loaded.network.to(runner.device)
+            self._routers[signal] = loaded
+        else:
+            loaded.to(runner.device)
+            self._heads[signal] = loaded
 
 
 @dataclass(frozen=True, slots=True)

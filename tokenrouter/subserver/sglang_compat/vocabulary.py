@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,9 +47,12 @@ def think_end_ids(tokenizer: Any, reasoning_parser: str | None) -> tuple[int, ..
     return tuple(tokenizer.encode(end, add_special_tokens=False))
 
 
-def fingerprint(tokenizer: Any) -> str:
-    """A hash of all (token, id) pairs: members that route tokens to each other must agree."""
-    pairs = json.dumps(sorted(tokenizer.get_vocab().items()))
+def fingerprint(tokenizer: Any, end: float = math.inf) -> str:
+    """A hash of all (token, id) pairs: members that route tokens to each other must agree.
+
+    ``end``: ids from here on are no tokens.
+    """
+    pairs = json.dumps(sorted(pair for pair in tokenizer.get_vocab().items() if pair[1] < end))
     return hashlib.sha256(pairs.encode()).hexdigest()
 
 
