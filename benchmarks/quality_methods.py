@@ -42,7 +42,7 @@ class Job:
 TRAINED = {"router": next(map(str, MODELS_FOLDER.rglob("router*.safetensors")), "")}
 SMALL = Method("small", "single", model="demo/small")
 LARGE = Method("large", "single", model="demo/large")
-NATS = Scale("log", 1e-3, 2.0)
+NATS = Scale("root", 0.0, 2.0)
 PROBABILITY = Scale("logit", 1e-3, 0.999)
 ENTROPY = Method("entropy", "entropy", scale=NATS)
 R2R = Method("r2r", "r2r", TRAINED, PROBABILITY)

@@ -14,7 +14,7 @@ CLOSE = 0.05
 """Relative error of a share that is close enough."""
 FAR = 0.3
 """One that is too far: no threshold has this share."""
-PROBES = 4
+PROBES = 6
 """Measured for each target, at most."""
 LEAST = 1e-4
 """Smaller shares are taken for this one."""
@@ -26,7 +26,7 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True)
 class Scale:
-    """How thresholds between ``low`` and ``high`` are spaced: ``log``, ``logit`` or ``linear``.
+    """Thresholds between ``low`` and ``high``, by ``log``, ``root`` (square), ``logit`` or ``linear``.
 
     The share at ``low`` is taken to be 1 and that at ``high`` 0 until it is measured; the other
     way round if it ``rises`` with the threshold.
@@ -41,7 +41,9 @@ class Scale:
         """Where a threshold lies."""
         if self.kind == "log":
             return math.log(threshold)
-        return math.log(threshold / (1 - threshold)) if self.kind == "logit" else threshold
+        if self.kind == "logit":
+            return math.log(threshold / (1 - threshold))
+        return math.sqrt(threshold) if self.kind == "root" else threshold
 
     def threshold(self, place: float) -> float:
         """The threshold there, to 6 digits."""
@@ -49,6 +51,8 @@ class Scale:
             place = math.exp(place)
         elif self.kind == "logit":
             place = 1 / (1 + math.exp(-place))
+        elif self.kind == "root":
+            place = place**2
         return float(f"{place:.6g}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from quality_tuning import CLOSE, PROBES, Scale, tune
 
@@ -20,7 +22,8 @@ class Probe:
 @pytest.mark.parametrize(
     ("scale", "share"),
     [
-        (Scale("log", 1e-3, 2.0), lambda tau: 0.01 * tau**-0.8),
+        (Scale("log", 1e-3, 2.0), lambda tau: 0.01 * tau**-0.6),
+        (Scale("root", 0.0, 2.0), lambda tau: 0.2 * math.exp(-3.5 * tau**0.5)),
         (Scale("logit", 1e-3, 0.999), lambda tau: 0.3 * (1 - tau) ** 1.5),
         (Scale("linear", 1.5, 2.25), lambda tau: (2.25 - tau) ** 3),
         (Scale("log", 1e-4, 1.0, rises=True), lambda p: p),
