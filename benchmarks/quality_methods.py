@@ -13,20 +13,22 @@ from tokenrouter.demo.recipes import MODELS_FOLDER
 SHARES = (0.01, 0.02, 0.03, 0.05, 0.10, 0.15)
 """Of large tokens, at which what is computed is shown."""
 COMPARED = (0.02, 0.05)
-"""At which claims compare."""
+"""Shares at which claims compare."""
 
 
 @dataclass(frozen=True)
 class Method:
     """An algorithm with arguments, as a request for ``model`` is served.
 
-    ``scale``: of its router threshold; None: it is measured as it is, without one.
+    ``scale``: of its router threshold, which shares are chosen by; None: it is measured as it
+    is, with ``threshold`` or, if that is None too, with the algorithm's own.
     """
 
     name: str
     algorithm: str
     args: dict[str, Any] = field(default_factory=dict)
     scale: Scale | None = None
+    threshold: float | None = None
     model: str = "demo"
 
 
@@ -72,6 +74,10 @@ OTHERS = (
     Job(R2R_HINDSIGHT, (0.01, 0.02, 0.03)),
     Job(Method("cascade", "cascade", scale=Scale("logit", 0.3, 0.9999, rises=True)), COMPARED),
     Job(Method("speculative", "speculative")),
+    Job(Method("speculative, adaptive", "speculative", {"adaptive": True})),
+    Job(Method("chow", "speculative", {"rule": "chow"}, Scale("root", 0.0, 1.0)), COMPARED),
+    Job(Method("opt, alpha 0.1", "speculative", {"rule": "opt"}, threshold=0.1)),
+    Job(Method("token_v3, alpha 0.5", "speculative", {"rule": "token_v3"}, threshold=0.5)),
     Job(Method("bild", "bild")),
     Job(Method("r_stitch", "r_stitch", {"metric": "entropy"}, NATS), (0.05, 0.10)),
     Job(Method("AU", "immediate", {"metric": "au"}, AU), (0.05, 0.10)),

@@ -108,17 +108,15 @@ class Lab:
 
     def engine(self, method: Method) -> Engine:
         """That serves a method; started if the last one served another."""
-        wanted = json.dumps([method.algorithm, dict(method.args)])
+        wanted = json.dumps(_deployed(method))
         if self._engine is None or self._serves != wanted:
             self._stop()
-            # A request brings its own threshold; some algorithms have no default.
-            threshold = {"router_threshold": method.scale.high} if method.scale else {}
-            self._engine = Engine(
-                demo=True,
-                algorithm=method.algorithm,
-                algorithm_args=dict(method.args),
-                **threshold,
-            )
+            given = {"algorithm": method.algorithm, "algorithm_args": dict(method.args)}
+            # Some algorithms have no default; where there is a scale, requests bring their own.
+            threshold = method.scale.high if method.scale else method.threshold
+            if threshold is not None:
+                given["router_threshold"] = threshold
+            self._engine = Engine(demo=True, **given)
             self._serves = wanted
         return self._engine
 
@@ -229,7 +227,12 @@ async def streamed(engine: Engine, bodies: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def _identity(method: Method) -> list[Any]:
-    return [method.algorithm, dict(method.args), method.model]
+    return [*_deployed(method), method.model]
+
+
+def _deployed(method: Method) -> list[Any]:
+    """What its engine is started with."""
+    return [method.algorithm, dict(method.args), method.threshold]
 
 
 def _digest_of_models() -> str:

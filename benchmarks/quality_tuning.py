@@ -26,7 +26,7 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True)
 class Scale:
-    """Thresholds between ``low`` and ``high``, by ``log``, ``root`` (square), ``logit`` or ``linear``.
+    """Thresholds from ``low`` to ``high``, by ``log``, ``root`` (square), ``logit`` or ``linear``.
 
     The share at ``low`` is taken to be 1 and that at ``high`` 0 until it is measured; the other
     way round if it ``rises`` with the threshold.
