@@ -16,6 +16,7 @@ from tokenrouter.cli_calibrate import calibrate
 from tokenrouter.cli_flags import check_known, expand, gather
 from tokenrouter.cli_options import with_deployment_flags
 from tokenrouter.cli_plan import plan
+from tokenrouter.cli_train_router import train_router
 from tokenrouter.config import DEMO_CONFIG, Config, Reading, read, served
 from tokenrouter.errors import ConfigError, MeasurementError, StartupError
 
@@ -128,6 +129,7 @@ def show_config(config: ConfigFile = None, demo: Demo = False, **flags: Any) -> 
 
 app.command()(plan)
 app.command()(calibrate)
+app.command()(train_router)
 
 
 def _read(config: Path | None, demo: bool, flags: dict[str, Any]) -> Reading:
