@@ -2,8 +2,8 @@
 
 The same stages as `tokenrouter train-router`, with a network small enough to ship, on training
 problems alone. The right answers stand for the large model's, which writes them with two exceptions
-in a thousand; so nothing is generated, and a few minutes of one core are enough. Single-threaded, and a function of the weights of the pair; a run that was
-interrupted goes on when started again with the same folder.
+in a thousand: so nothing is generated, and some minutes of one core are enough. Single-threaded; a
+run that was interrupted goes on when started again with the same folder.
 """
 
 from __future__ import annotations
