@@ -6,16 +6,20 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.integration.deployments import demo
 from tests.integration.models import DEMO
 from tests.integration.reference import MIN_DISTANCE, MIN_GAP
 from tests.integration.server import Server
+from tokenrouter.routers import citer
+from tokenrouter.routers.citer import CiterHead
 from tokenrouter.schedulers.base import Request
 from tokenrouter.schedulers.registry import create
 
@@ -25,6 +29,7 @@ EPSILON = 0.1
 SMALL, LARGE = 0, 1
 NAMES = ("small", "large")
 TOLERANCE = 2e-4
+HEAD_THRESHOLD = 0.5
 TAU = 1.0
 """High enough for the small model to go wrong unnoticed."""
 LEAST_CUTS = {"final": 2, "lazy": 1, "window": 1}
@@ -142,7 +147,19 @@ def models() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Any:
+def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier of prompts with random weights, whose scores differ enough to choose by."""
+    torch.manual_seed(0)
+    network = CiterHead(AutoConfig.from_pretrained(DEMO / "small").hidden_size)
+    torch.nn.init.normal_(network.linear.weight, std=3.0)
+    torch.nn.init.normal_(network.mlp[1].running_mean)
+    path = tmp_path_factory.mktemp("head") / "head.safetensors"
+    save_file(network.state_dict(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(head: Path) -> Any:
     """Every algorithm of this file, with memory for a few requests at a time."""
     entropy = {"algorithm": "entropy", "router_threshold": TAU}
     algorithms: dict[str, Any] = {
@@ -152,6 +169,10 @@ def server() -> Any:
     algorithms["query"] = {"router_threshold": 0.5}
     algorithms["composed"] = {
         "algorithm": "query", "router_threshold": 0.4, "algorithm_args": {"then": then},
+    }  # fmt: skip
+    algorithms["head"] = {
+        "algorithm": "query", "router_threshold": HEAD_THRESHOLD,
+        "algorithm_args": {"kind": "head", "head": str(head)},
     }  # fmt: skip
     model = {"chunked_prefill_size": 32, "max_total_tokens": 900}
     config = demo("entropy", TAU, (2, 3), model=model, algorithms=algorithms, served_name="demo")
@@ -273,4 +294,24 @@ def test_query_level_is_one_model_or_what_goes_on(
             assert routing["hand_overs"] == 0 or verify is not None
     assert frozenset({LARGE}) in written
     assert len(written) >= 2
+    server.assert_clean()
+
+
+def test_a_head_chooses_by_the_small_models_last_hidden_state(
+    server: Server, models: list[Any], problems: list[list[int]], head: Path
+) -> None:
+    network = citer.load(head)
+    chosen = set()
+    for prompt, answer in zip(problems, ask(server, "head", problems), strict=True):
+        with torch.no_grad():
+            states = models[SMALL](torch.tensor([prompt]), output_hidden_states=True).hidden_states
+            score = float(network(states[-1][:, -1].float())[0])
+        assert abs(score - HEAD_THRESHOLD) >= MIN_DISTANCE, "choose another head"
+        large = score >= HEAD_THRESHOLD
+        chosen.add(large)
+        loop = Loop(models, prompt, None, tau=-1.0 if large else float("inf")).run()
+        if loop.honest:
+            assert answer["output_ids"] == loop.output
+            assert answer["meta_info"]["routing"]["hand_overs"] == large
+    assert chosen == {True, False}
     server.assert_clean()

@@ -383,6 +383,37 @@ def test_who_drafts_or_is_alone_is_refused():
         create("single", ["s"], None, {"verify": {}})
 
 
+ARGUMENTS = {
+    "r_stitch": (0.6, {"metric": "maxp"}),
+    "momentum": (0.2, {}),
+    "rolling": (0.5, {}),
+    "duo_rolling": (0.5, {}),
+    "immediate": (0.5, {}),
+    "single": (None, {}),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_algorithms_with_a_state_go_on_after_cuts(name: str):
+    threshold, args = ARGUMENTS[name]
+    verify = {"epsilon": EPSILON, "window": 5}
+    route = Route(name, (0, 1), 0, threshold, {**args, "verify": verify}, token_models=True)
+    deployment = Deployment([1, 1], pools=80, seed=2)
+    for uid in range(1, 9):
+        sampling = Sampling(5 * uid, ignore_eos=uid % 2 == 0)
+        deployment.submit(uid, [100 + uid], route, sampling, stream=uid % 3 == 0)
+    deployment.run()
+    deployment.assert_clean()
+    for answer in deployment.answers.values():
+        assert (answer.finish or {})["type"] in ("length", "stop")
+    assert sum(answer.models.count(1) for answer in deployment.answers.values()) > 5
+
+
+def test_algorithms_of_whole_steps_are_refused():
+    with pytest.raises(ConfigError, match="glimp_router decides on more than single tokens"):
+        create("glimp_router", ["s", "l"], None, {"verify": {}})
+
+
 def test_defaults():
     scheduler = create("random", ["s", "l"], 0.5, {"verify": {}})
     assert isinstance(scheduler, Hindsight)

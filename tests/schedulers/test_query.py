@@ -20,6 +20,8 @@ from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.schedulers.base import Request
 from tokenrouter.schedulers.query import Query
 from tokenrouter.schedulers.registry import create
+from tokenrouter.schedulers.signals import CiterConfidence, Entropy
+from tokenrouter.subserver.timed import context_of, router_score
 
 NAMES = ["small", "large"]
 SAMPLING = Sampling(12)
@@ -150,6 +152,37 @@ def test_thresholds_of_what_goes_on_are_its_own():
     assert scheduler.router_threshold == 0.3
 
 
+def test_a_head_sees_the_prompt_on_the_small_model(tmp_path: Path):
+    """A timed member's head finds a function of the context."""
+    head = tmp_path / "head.safetensors"
+    head.touch()
+    many = prompts(20)
+    path = route(0.6, kind="head", head=str(head), then=THEN)
+    chosen = [router_score(context_of(prompt, 0)) >= 0.6 for prompt in many]
+    assert 4 < sum(chosen) < 16
+    for prompt, answer, large in zip(many, serve([(p, path) for p in many]), chosen, strict=True):
+        if large:
+            assert (answer.tokens, answer.hand_overs) == (alone(1, prompt), 1)
+        else:
+            entropy = Route("entropy", (0, 1), 0, 0.6)
+            assert answer == routed_loop(NAMES, prompt, entropy, SAMPLING, (EOS,))
+    scheduler = create("query", NAMES, 0.6, path.args)
+    assert not scheduler.chooses_members
+    assert [list(scheduler.signals(m)) for m in (0, 1)] == [
+        [Entropy(), CiterConfidence(str(head))],
+        [],
+    ]
+
+
+def test_two_heads_cannot_be_told_apart(tmp_path: Path):
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    then = {"algorithm": "citer", "args": {"head": str(tmp_path / "a")}}
+    args = {"kind": "head", "head": str(tmp_path / "b"), "then": then}
+    with pytest.raises(ConfigError, match="its head would hide this one"):
+        create("query", NAMES, None, args)
+
+
 ROUTERS = """
 import os
 assert os.environ["OPENAI_API_KEY"], "a client of OpenAI wants a key"
@@ -222,6 +255,9 @@ def test_without_the_package_its_name_is_told():
     ("args", "complaint"),
     [
         ({"kind": "coin"}, r"algorithm_args.kind: must be one of random, .*got 'coin'"),
+        ({"kind": "head"}, "algorithm_args.head: kind head needs the file"),
+        ({"kind": "head", "head": "nowhere"}, "algorithm_args.head: .* does not exist"),
+        ({"head": "nowhere"}, "algorithm_args.head"),
         ({"router": "bert"}, "algorithm_args.router"),
         ({"kind": "routellm"}, "algorithm_args.router"),
         ({"kind": "routellm", "router": "bert"}, "router_threshold: kind routellm needs one"),

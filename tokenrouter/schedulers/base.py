@@ -158,6 +158,8 @@ class RoutingScheduler:
     """Legal values of ``router_threshold``; anything else is refused before routing."""
     drafts = False
     """Whether it ever decides on drafts (`Decision.drafts`)."""
+    verifiable: ClassVar[bool] = True
+    """Whether ``algorithm_args.verify`` makes sense of it (`hindsight`), if it never drafts."""
     chooses_members = False
     """Whether `choose_members` is asked."""
     vocabulary: Vocabulary

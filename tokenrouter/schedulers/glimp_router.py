@@ -35,6 +35,7 @@ class GlimpRouter(RoutingScheduler):
     """
 
     members_needed = 2
+    verifiable = False  # positions of steps are kept on both members
     threshold_range = (0.0, float("inf"))
 
     def __init__(

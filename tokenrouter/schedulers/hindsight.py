@@ -97,6 +97,8 @@ def verified(inner: RoutingScheduler, name: str, options: object) -> Hindsight:
         raise ConfigError(f"{FIELD}: give it to the algorithm that {name} is to go on with")
     if inner.drafts or inner.scratch_tokens:
         raise ConfigError(f"{FIELD}: {name} drafts and checks by itself; leave it out")
+    if not inner.verifiable:
+        raise ConfigError(f"{FIELD}: {name} decides on more than single tokens; leave it out")
     if len(inner.members) < 2:
         raise ConfigError(f"{FIELD}: needs a second model, the last one, to verify with")
     if not isinstance(options, Mapping):
