@@ -6,6 +6,17 @@ import math
 
 import pytest
 
+from tests.schedulers.served import (
+    Moment,
+    Served,
+    assert_clean_after_aborts,
+    assert_clean_after_deaths,
+    assert_exact,
+    beginning,
+    drafting,
+    evictions_at,
+)
+from tests.subserver.reference import TimedModel
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.base import Check, Decision, Request, Step
 from tokenrouter.schedulers.bild import LARGE, SMALL, BiLD
@@ -102,3 +113,71 @@ def test_the_official_code_writes_one_more_token_after_a_rollback():
 def test_what_is_wrong_is_named(threshold: float | None, args: dict[str, object], problem: str):
     with pytest.raises(ConfigError, match=problem):
         BiLD(PAIR, threshold, **args)
+
+
+SERVED = Served("bild", [
+    (0.3, {"rollback": 1.0}), (0.2, {"rollback": 0.5, "longest": 3}),
+    (0.3, {"rollback": 1.0, "official": True}), (None, {}),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("scarce", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
+    wanted = assert_exact(SERVED, seed, scarce)
+    assert sum(each.taken_back for each in wanted) > 20
+
+
+@pytest.mark.parametrize("moment", [drafting])
+def test_nothing_is_left_of_what_ends_in_the_middle(moment: Moment):
+    assert_clean_after_aborts(SERVED, moment)
+    assert_clean_after_deaths(SERVED, moment)
+
+
+@pytest.mark.parametrize("moment", [drafting])
+def test_nor_of_what_is_evicted(moment: Moment, monkeypatch: pytest.MonkeyPatch):
+    assert evictions_at(SERVED, moment, monkeypatch) > 0
+
+
+def written_down(
+    prompt: list[int],
+    count: int,
+    fallback: float = 0.6,
+    rollback: float = 5.0,
+    longest: int = 10,
+    official: bool = False,
+) -> list[int]:
+    """The method as told, without a runtime."""
+    small, large = TimedModel(SMALL), TimedModel(LARGE)
+    out, marks = list(prompt), []
+
+    def write(tokens: list[int], writer: int) -> None:
+        out.extend(tokens)
+        marks.extend(2 * token + writer for token in tokens)
+
+    if official:
+        write([large.step(out, [])[0]], LARGE)
+    while len(marks) < count:
+        drafts: list[int] = []
+        while len(drafts) < longest:
+            token, signals = small.step([*out, *drafts], [TopProbability()])
+            if signals["top_probability"] < fallback:
+                break
+            drafts.append(token)
+        checks = [large.check([*out, *drafts[:i]], draft) for i, draft in enumerate(drafts)]
+        losses = [-math.log(check.probability) for check in checks]
+        bad = next((i for i, loss in enumerate(losses) if loss > rollback), None)
+        write(drafts[:bad], SMALL)
+        write([large.step(out, [])[0] if bad is None else checks[bad].token], LARGE)
+        if official and bad is not None:
+            write([large.step(out, [])[0]], LARGE)
+    return marks[:count]
+
+
+@pytest.mark.parametrize("setting", range(4))
+def test_the_plain_loop_equals_the_method_written_down(setting: int):
+    threshold, args = SERVED.settings[setting]
+    given = {"fallback": threshold} if threshold is not None else {}
+    for first in range(100, 110):
+        wanted = written_down([first, 7], 100, **given, **args)
+        assert beginning(SERVED, setting, [first, 7], 100) == wanted

@@ -10,6 +10,18 @@ import numpy
 import pytest
 import scipy.stats
 
+from tests.schedulers.served import (
+    Moment,
+    Served,
+    Steps,
+    assert_clean_after_aborts,
+    assert_clean_after_deaths,
+    assert_exact,
+    beginning,
+    evictions_at,
+    on_a_long_run,
+)
+from tests.subserver.reference import TimedModel
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.base import Decision, Request, Step
 from tokenrouter.schedulers.glimp_router import LARGE, SMALL, GlimpRouter, entropy_of
@@ -145,3 +157,54 @@ def test_a_threshold():
 def test_what_is_wrong_is_named(threshold: float | None, args: dict[str, str], problem: str):
     with pytest.raises(ConfigError, match=problem):
         made(threshold, **args)
+
+
+SERVED = Served("glimp_router", [
+    (2.955, {}), (2.96, {"think_end": "e\n\nN"}), (2.95, {"delimiter": "\n"}),
+], vocabulary=Steps())  # fmt: skip
+
+
+@pytest.mark.parametrize("scarce", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
+    assert_exact(SERVED, seed, scarce)
+
+
+@pytest.mark.parametrize("moment", [on_a_long_run])
+def test_nothing_is_left_of_what_ends_in_the_middle(moment: Moment):
+    assert_clean_after_aborts(SERVED, moment)
+    assert_clean_after_deaths(SERVED, moment)
+
+
+@pytest.mark.parametrize("moment", [on_a_long_run])
+def test_nor_of_what_is_evicted(moment: Moment, monkeypatch: pytest.MonkeyPatch):
+    assert evictions_at(SERVED, moment, monkeypatch) > 0
+
+
+def written_down(prompt: list[int], count: int, setting: int) -> list[int]:
+    """The method as told, without a runtime."""
+    tau, args = SERVED.settings[setting]
+    decode = Steps().decode
+    out: list[int] = []
+    marks: list[int] = []
+    while len(marks) < count:
+        _, signals = TimedModel(SMALL).step([*prompt, *out], [TopLogits(20)])
+        unsure = scipy.stats.entropy(numpy.exp(signals["top_logits_20"])) >= tau
+        step: list[int] = []
+        while args.get("delimiter", "\n\n") not in decode(step) and len(marks) < count:
+            over = args.get("think_end", "</think>") in decode(out)
+            writer = LARGE if unsure or over else SMALL
+            token, _ = TimedModel(writer).step([*prompt, *out], [])
+            step.append(token)
+            out.append(token)
+            marks.append(2 * token + writer)
+            if over:
+                step.clear()
+    return marks
+
+
+@pytest.mark.parametrize("setting", range(3))
+def test_the_plain_loop_equals_the_method_written_down(setting: int):
+    for first in range(100, 110):
+        prompt = [first, 7]
+        assert beginning(SERVED, setting, prompt, 100) == written_down(prompt, 100, setting)

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from tests.schedulers.scripted import LARGE, SMALL, rows, writers
+from tests.schedulers.served import Served, assert_exact
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.immediate import Immediate
 from tokenrouter.schedulers.signals import Aleatoric, Entropy, Epistemic
@@ -66,3 +67,14 @@ def test_it_equals_the_rule_written_down():
 def test_what_is_wrong_is_named(threshold: float | None, args: dict[str, object], problem: str):
     with pytest.raises(ConfigError, match=problem):
         Immediate(PAIR, threshold, **args)
+
+
+SERVED = Served("immediate", [
+    (1.6, {}), (0.6, {"metric": "eu"}), (None, {"thresholds": {"au": 1.0, "eu": 0.3, "h": 0.2}}),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("scarce", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
+    assert_exact(SERVED, seed, scarce)

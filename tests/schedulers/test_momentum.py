@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import random
 
+import pytest
+
 from tests.schedulers.scripted import LARGE, SMALL, rows, writers
+from tests.schedulers.served import Served, assert_exact
 from tokenrouter.schedulers.momentum import MomentumRouting
 from tokenrouter.schedulers.signals import Aleatoric
 
@@ -50,3 +53,12 @@ def test_it_equals_the_rule_written_down():
         wanted.append(last)
     assert writers(MomentumRouting(PAIR), rows(aleatoric=script)) == wanted
     assert min(wanted.count(0), wanted.count(1)) > 100
+
+
+SERVED = Served("momentum", [(2.0, {}), (1.8, {}), (None, {})])
+
+
+@pytest.mark.parametrize("scarce", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
+    assert_exact(SERVED, seed, scarce)

@@ -6,6 +6,17 @@ import math
 
 import pytest
 
+from tests.schedulers.served import (
+    Moment,
+    Served,
+    assert_clean_after_aborts,
+    assert_clean_after_deaths,
+    assert_exact,
+    beginning,
+    evictions_at,
+    on_a_long_run,
+)
+from tests.subserver.reference import TimedModel
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.base import Decision, Request, Step
 from tokenrouter.schedulers.r_stitch import LARGE, SMALL, RStitch
@@ -59,3 +70,45 @@ def test_what_is_wrong_is_named(threshold: float | None, args: dict[str, str], p
 
 def test_entropy_may_be_more_than_one():
     assert RStitch(PAIR, 1.5, "entropy").tau == 1.5
+
+
+SERVED = Served("r_stitch", [
+    (0.5, {"metric": "maxp"}), (0.5, {"metric": "entropy"}),
+    (0.4, {"metric": "normalised_entropy"}),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("scarce", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
+    assert_exact(SERVED, seed, scarce)
+
+
+@pytest.mark.parametrize("moment", [on_a_long_run])
+def test_nothing_is_left_of_what_ends_in_the_middle(moment: Moment):
+    assert_clean_after_aborts(SERVED, moment)
+    assert_clean_after_deaths(SERVED, moment)
+
+
+@pytest.mark.parametrize("moment", [on_a_long_run])
+def test_nor_of_what_is_evicted(moment: Moment, monkeypatch: pytest.MonkeyPatch):
+    assert evictions_at(SERVED, moment, monkeypatch) > 0
+
+
+@pytest.mark.parametrize("setting", range(3))
+def test_the_plain_loop_equals_the_method_written_down(setting: int):
+    threshold, args = SERVED.settings[setting]
+    signal = SIGNALS[args["metric"]]
+    for first in range(100, 110):
+        out, marks, writer = [first, 7], [], SMALL
+        while len(marks) < 100:
+            token, signals = TimedModel(writer).step(out, [signal])
+            value = signals[signal.name]
+            sure = value >= threshold if args["metric"] == "maxp" else value < threshold
+            if writer == SMALL and not sure:
+                writer = LARGE
+                continue
+            out.append(token)
+            marks.append(2 * token + writer)
+            writer = SMALL if sure else LARGE
+        assert beginning(SERVED, setting, [first, 7], 100) == marks

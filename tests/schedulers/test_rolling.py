@@ -8,6 +8,7 @@ import random
 import pytest
 
 from tests.schedulers.scripted import LARGE, SMALL, rows, writers
+from tests.schedulers.served import Served, assert_exact
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.rolling import RollingRouting
 from tokenrouter.schedulers.signals import Aleatoric, Entropy
@@ -57,3 +58,12 @@ def test_it_equals_the_rule_written_down(window: int):
 def test_a_window_holds_whole_positions(window: object):
     with pytest.raises(ConfigError, match=r"algorithm_args.window: must be a whole number of at"):
         RollingRouting(PAIR, window=window)
+
+
+SERVED = Served("rolling", [(1.6, {}), (1.3, {"window": 1}), (1.5, {"window": 5})])
+
+
+@pytest.mark.parametrize("scarce", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
+    assert_exact(SERVED, seed, scarce)

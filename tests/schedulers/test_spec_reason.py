@@ -6,6 +6,20 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.schedulers.served import (
+    Moment,
+    Served,
+    Steps,
+    assert_clean_after_aborts,
+    assert_clean_after_deaths,
+    assert_exact,
+    beginning,
+    drafting,
+    evictions_at,
+    on_a_long_run,
+    reading_scratch,
+)
+from tests.subserver.reference import TimedModel
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.base import Decision, Request, Step
 from tokenrouter.schedulers.signals import TokenProbabilities
@@ -32,7 +46,7 @@ def made(threshold: float | None = None, **args: object) -> SpecReason:
     return scheduler
 
 
-def drafting(scheduler: SpecReason, *drafts: int) -> Request:
+def with_drafts(scheduler: SpecReason, *drafts: int) -> Request:
     """The small model has written ``drafts`` of a step after two final tokens."""
     request = Request([*PROMPT, 3, LINE], 2, SMALL)
     scheduler.receive(request, b"")
@@ -56,9 +70,9 @@ def greedy(token: str) -> Step:
 def test_the_small_model_drafts_up_to_a_blank_line():
     scheduler = made()
     assert scheduler.drafts
-    request = drafting(scheduler)
+    request = with_drafts(scheduler)
     assert scheduler.route(request, Step((LINE,), {})) == Decision(1, SMALL, drafts=1)
-    request = drafting(scheduler, WORD, LINE)
+    request = with_drafts(scheduler, WORD, LINE)
     assert scheduler.route(request, Step((WORD,), {})) == Decision(1, SMALL, drafts=3)
     assert scheduler.route(request, Step((LINE,), {})) == Decision(1, LARGE, drafts=3)
     assert scheduler.route(request, Step((BLANK,), {})) == Decision(1, LARGE, drafts=3)
@@ -66,15 +80,15 @@ def test_the_small_model_drafts_up_to_a_blank_line():
 
 def test_a_step_has_a_longest_length():
     scheduler = made(longest=3)
-    request = drafting(scheduler, WORD)
+    request = with_drafts(scheduler, WORD)
     assert scheduler.route(request, Step((WORD,), {})) == Decision(1, SMALL, drafts=2)
-    request = drafting(scheduler, WORD, WORD)
+    request = with_drafts(scheduler, WORD, WORD)
     assert scheduler.route(request, Step((WORD,), {})) == Decision(1, LARGE, drafts=3)
     assert made().longest == 512
 
 
 def test_a_draft_that_ends_the_output_is_scored_with_its_step():
-    request = drafting(made(), WORD)
+    request = with_drafts(made(), WORD)
     assert made().route(request, Step((WORD,), {}, ends=True)) == Decision(1, LARGE, drafts=2)
 
 
@@ -158,3 +172,72 @@ def test_scratch_tokens_bounds_the_scoring_prompt():
 def test_what_is_wrong_is_named(threshold: float | None, args: dict[str, object], problem: str):
     with pytest.raises(ConfigError, match=problem):
         made(threshold, **args)
+
+
+SERVED = Served("spec_reason", [
+    (4.5, {"score": "mean", "scoring_prompt": "mark"}), (2, {"scoring_prompt": "mark"}),
+    (4.0, {"score": "mean", "scoring_prompt": "!", "longest": 4}), (0, {"scoring_prompt": "!"}),
+], scratch=5, vocabulary=Steps())  # fmt: skip
+STOPPING = Served("spec_reason", [
+    (4.5, {"score": "mean", "scoring_prompt": "mark", "longest": 5}),
+], scratch=5)  # fmt: skip
+
+
+def test_stop_strings_in_drafts_and_in_what_replaces_them():
+    assert_exact(STOPPING, 0, scarce=False)
+
+
+@pytest.mark.parametrize("scarce", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
+    wanted = assert_exact(SERVED, seed, scarce)
+    assert sum(each.taken_back for each in wanted) > 20
+
+
+@pytest.mark.parametrize("moment", [drafting, reading_scratch, on_a_long_run])
+def test_nothing_is_left_of_what_ends_in_the_middle(moment: Moment):
+    assert_clean_after_aborts(SERVED, moment)
+    assert_clean_after_deaths(SERVED, moment)
+
+
+@pytest.mark.parametrize("moment", [drafting, reading_scratch, on_a_long_run])
+def test_nor_of_what_is_evicted(moment: Moment, monkeypatch: pytest.MonkeyPatch):
+    assert evictions_at(SERVED, moment, monkeypatch) > 0
+
+
+def written_down(prompt: list[int], count: int, setting: int) -> list[int]:
+    """The method as told, without a runtime."""
+    least, args = SERVED.settings[setting]
+    text = Steps()
+
+    def write(member: int, out: list[int]) -> list[int]:
+        step: list[int] = []
+        while len(step) < args.get("longest", 512) and "\n\n" not in text.decode(step):
+            step.append(TimedModel(member).step([*out, *step], [])[0])
+        return step
+
+    def score(out: list[int]) -> float:
+        digits = tuple(ord(digit) for digit in "0123456789")
+        token, signals = TimedModel(LARGE).step(
+            [*out, *map(ord, args["scoring_prompt"])], [TokenProbabilities(digits)]
+        )
+        weights = signals["token_probabilities"]
+        if "score" in args:
+            return sum(digit * weight for digit, weight in enumerate(weights)) / sum(weights)
+        return float(text.decode([token])) if text.decode([token]).isdecimal() else 0.0
+
+    out, marks = list(prompt), []
+    while len(marks) < count:
+        step, writer = write(SMALL, out), SMALL
+        if score([*out, *step]) < least:
+            step, writer = write(LARGE, out), LARGE
+        out += step
+        marks += [2 * token + writer for token in step]
+    return marks[:count]
+
+
+@pytest.mark.parametrize("setting", range(4))
+def test_the_plain_loop_equals_the_method_written_down(setting: int):
+    for first in range(100, 110):
+        prompt = [first, 7]
+        assert beginning(SERVED, setting, prompt, 60) == written_down(prompt, 60, setting)

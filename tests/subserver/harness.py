@@ -31,6 +31,7 @@ from tokenrouter.ipc.messages import (
     Submit,
 )
 from tokenrouter.ipc.supervision import MemberReady, Roster
+from tokenrouter.schedulers.base import Vocabulary
 from tokenrouter.subserver.batching import Limits, Rules
 from tokenrouter.subserver.engine import Work
 from tokenrouter.subserver.loop import Subserver
@@ -151,11 +152,13 @@ class Deployment:
         engine: type[TimedEngine] = TimedEngine,
         subserver: type[Subserver] = Subserver,
         eos_ids: Sequence[Sequence[int]] | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         count = len(thresholds)
         members = range(count)
         pools = [pools] * count if isinstance(pools, int) else list(pools)
         self.eos_ids = [(EOS,)] * count if eos_ids is None else [tuple(ids) for ids in eos_ids]
+        self.vocabulary = vocabulary or Characters()
         self.rng = random.Random(seed)
         self.now = 0.0
         self.names = [f"m{m}" for m in members]
@@ -184,7 +187,7 @@ class Deployment:
         self.members = [
             subserver(
                 m, self.names, roster, self.engines[m], self.links[m], rules,
-                vocabulary=Characters(), eager=eager, clock=lambda: self.now,
+                vocabulary=self.vocabulary, eager=eager, clock=lambda: self.now,
             )
             for m in members
         ]  # fmt: skip

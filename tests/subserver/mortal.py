@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.subserver.harness import ALPHABET, Characters, Deployment, MemoryLinks
+from tests.subserver.harness import ALPHABET, Deployment, MemoryLinks
 from tokenrouter.ipc.messages import SUPERVISOR, Abort, Message, Output, Route, Sampling
 from tokenrouter.ipc.supervision import Down, Roster, Up
 from tokenrouter.subserver.loop import Subserver
@@ -166,7 +166,7 @@ class Mortal(Deployment):
         )  # fmt: skip
         self.members[member] = subserver(
             member, self.names, self._roster, self.engines[member], links, self._rules,
-            vocabulary=Characters(), eager=eager, clock=lambda: self.now,
+            vocabulary=self.vocabulary, eager=eager, clock=lambda: self.now,
         )  # fmt: skip
         self.awake[member] = None
 
