@@ -8,7 +8,7 @@ from typing import Any
 from tests.plain_loop import Setting, Written, plain_loop
 from tests.subserver.harness import ALPHABET, Characters, text_of
 from tokenrouter.ipc.messages import Route, Sampling
-from tokenrouter.schedulers.base import Check, Step
+from tokenrouter.schedulers.base import Check, Step, Vocabulary
 from tokenrouter.schedulers.registry import create
 from tokenrouter.schedulers.signals import Checks, Declared, Entropy, TopProbability
 from tokenrouter.subserver.timed import context_of, next_token, signal_value, token_probability
@@ -45,14 +45,18 @@ def routed_loop(
     route: Route,
     sampling: Sampling,
     eos_ids: Collection[int] = (),
+    vocabulary: Vocabulary | None = None,
 ) -> Written:
-    """Run one request to its finish; ``eos_ids``: of the members of its route."""
+    """Run one request to its finish; ``eos_ids``: of the members of its route.
+
+    Stop strings are those of `Characters`.
+    """
     return plain_loop(
         [create(route.algorithm, names, route.router_threshold, route.args) for _ in names],
         [TimedModel(seed) for seed in range(len(names))],
         prompt,
         lambda output: ending(output, sampling, eos_ids),
-        Setting(route.home, route.seed, route.sample, Characters()),
+        Setting(route.home, route.seed, route.sample, vocabulary or Characters()),
     )
 
 

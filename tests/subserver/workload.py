@@ -66,7 +66,9 @@ def submit_all(deployment: Deployment, jobs: Iterable[Job]) -> None:
 def expected(deployment: Deployment, job: Job) -> Written:
     """What the plain loop gives for ``job``."""
     eos_ids = {eos for member in job.route.members for eos in deployment.eos_ids[member]}
-    return routed_loop(deployment.names, job.prompt, job.route, job.sampling, eos_ids)
+    return routed_loop(
+        deployment.names, job.prompt, job.route, job.sampling, eos_ids, deployment.vocabulary
+    )
 
 
 def differences(deployment: Deployment, jobs: Iterable[Job]) -> list[str]:
