@@ -141,6 +141,10 @@ def test_without_a_mean_no_signal_is_computed():
     assert list(made().signals(LARGE)) == []
 
 
+def test_signals_may_be_asked_for_where_there_is_no_vocabulary():
+    assert list(SpecReason(PAIR, score="mean").signals(LARGE)) == []
+
+
 def test_the_large_model_rewrites_a_step_and_hands_back():
     scheduler = made(longest=4)
     request = Request([*PROMPT, 3, 4, 5, 6], 2, LARGE, drafts=3)

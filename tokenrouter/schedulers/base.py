@@ -163,7 +163,7 @@ class RoutingScheduler:
     chooses_members = False
     """Whether `choose_members` is asked."""
     vocabulary: Vocabulary
-    """Set on members, before any hook runs there."""
+    """Set on members, before any request is served there; `signals` may be asked sooner."""
     scratch_tokens = 0
     """The longest `Request.scratch`, for which the front end leaves room on every member."""
 

@@ -65,8 +65,13 @@ class SpecReason(RoutingScheduler):
         return TokenProbabilities(tuple(self.vocabulary.encode(digit)[-1] for digit in DIGITS))
 
     def signals(self, member: int) -> Collection[Declared]:
-        """The digits' probabilities on the large model, if the score is their mean."""
-        return (self._digit_probabilities,) if self.mean and member == LARGE else ()
+        """The digits' probabilities on the large model, if the score is their mean.
+
+        Nothing where a configuration is looked at that no member serves yet.
+        """
+        if not (self.mean and member == LARGE and hasattr(self, "vocabulary")):
+            return ()
+        return (self._digit_probabilities,)
 
     def receive(self, request: Request, payload: bytes) -> None:
         """A step begins; drafts are one for the large model to score."""
