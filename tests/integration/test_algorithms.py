@@ -28,7 +28,7 @@ from tokenrouter.schedulers.rolling import LEAST_ENTROPY, RollingRouting
 from tokenrouter.schedulers.spec_reason import SpecReason
 from tokenrouter.subserver.sglang_compat.vocabulary import TokenizerVocabulary
 
-COUNT = 60
+COUNT = 48
 NAMES = ("small", "large")
 STEPS = {"delimiter": ", "}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -73,7 +73,7 @@ def distance(scheduler: RoutingScheduler, request: Request, step: Step) -> float
     signals, state, small = step.signals, request.state, request.member == 0
     match scheduler:
         case Immediate() if small:
-            return min(abs(signals[each.name] - low) for each, low in scheduler.thresholds)
+            return abs(max(low - signals[each.name] for each, low in scheduler.thresholds))
         case MomentumRouting() if small:
             return abs(signals["aleatoric"] - scheduler.tau)
         case RollingRouting() | DuoRolling() if small:
@@ -141,7 +141,7 @@ def serve(server: Server, asked: Sequence[tuple[str, list[int]]]) -> list[Any]:
 def test_each_equals_its_plain_loop_among_all_others(
     server: Server, demo_models: list[Model], problems: list[list[int]], tokenizer: Any
 ) -> None:
-    asked = [(preset, prompt) for prompt in problems[:5] for preset in PRESETS]
+    asked = [(preset, prompt) for prompt in problems[:4] for preset in PRESETS]
     expected = [expect(demo_models, prompt, preset, tokenizer) for preset, prompt in asked]
     served = serve(server, asked)
     honest = dict.fromkeys(PRESETS, 0)
@@ -156,7 +156,7 @@ def test_each_equals_its_plain_loop_among_all_others(
         assert routing["hand_overs"] == written.hand_overs, preset
         for member in (0, 1):
             wrote[preset][member] += written.writers.count(member)
-    assert min(honest.values()) >= 3, f"choose other prompts or thresholds: {honest}"
+    assert min(honest.values()) >= 2, f"choose other prompts or thresholds: {honest}"
     assert all(min(counts) >= 5 for counts in wrote.values()), wrote
     assert {p for (p, _), (written, _) in zip(asked, expected, strict=True) if written.taken_back}
     server.assert_clean()
