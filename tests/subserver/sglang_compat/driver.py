@@ -73,6 +73,21 @@ class Driver:
         if visit.pending <= len(drafts):
             self.truncate(visit, visit.length - len(drafts) - 1)
 
+    def verify(self, visit: Visit, drafts: Sequence[int]) -> StepBatch:
+        """Keep of ``drafts`` what the member would write, and what it writes next."""
+        self.hand(visit, drafts)
+        self.admit(visit)
+        batch = self.step([(visit, visit.pending)])
+        checks = [each.check for each in visit.checked]
+        assert len(checks) == len(drafts)
+        stand = next((i for i, each in enumerate(checks) if not each.accepted), len(checks))
+        tokens = [each.token for each in checks] + list(batch.tokens)
+        self.cut(visit, visit.length - len(drafts) + stand)
+        visit.unchecked = 0
+        visit.checked.clear()
+        visit.tokens.append(tokens[stand])
+        return batch
+
     def write(self, visits: Sequence[Visit], count: int) -> None:
         """Each visit writes ``count`` tokens, all in one batch per token."""
         for visit in visits:

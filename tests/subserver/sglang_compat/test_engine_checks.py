@@ -165,16 +165,7 @@ def test_drafts_taken_back_leave_nothing(
         alone, visit = driver.visit(prompt, sampling), driver.visit(prompt, sampling)
         driver.write([alone], 16)
         while len(output(visit)) < 16:
-            hand_some(driver, served.model, visit, rng)
-            driver.admit(visit)
-            [token] = driver.step([(visit, visit.pending)]).tokens
-            stand = [each.check.accepted for each in visit.checked]
-            count = stand.index(False) if False in stand else len(stand)
-            if count < len(stand):
-                token = visit.checked[count].check.token
-            driver.cut(visit, visit.length - len(stand) + count)
-            settle(visit)
-            visit.tokens.append(token)
+            driver.verify(visit, drafts_of(served.model, visit, rng, rng.randint(1, 6)))
         assert output(visit)[:16] == output(alone), sampling
 
 

@@ -116,10 +116,14 @@ def history(model: TinyModel, driver: Driver, seed: int) -> list[tuple[list[int]
             if not visit.pending and rng.random() < 0.8:
                 visit.tokens.append(token)
         visit = rng.choice(unfinished)
-        event = rng.choice(["nothing", "others", "draft", "evict"])
+        event = rng.choice(["nothing", "others", "draft", "check", "evict"])
         left = wanted[visit.uid][len(output(visit)) :]
         if event == "others":
             visit.tokens += left[: rng.randint(1, 4)]
+        elif event == "check" and len(left) > 1:
+            drafts = left[: rng.randint(0, min(4, len(left) - 1))]
+            options = allowed(output(visit) + drafts) - set(EOS_IDS)
+            assert not driver.verify(visit, drafts + rng.sample(sorted(options), 1)).failed
         elif event == "draft" and visit.resident:
             length = visit.length
             for _ in range(rng.randint(1, 4)):

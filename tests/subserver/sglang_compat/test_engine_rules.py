@@ -121,8 +121,11 @@ def history(model: TinyModel, driver: Driver, seed: int) -> list[Visit]:
             if not visit.pending and rng.random() < 0.8:
                 visit.tokens.append(token)
         visit = rng.choice(unfinished)
-        event = rng.choice(["nothing", "others", "draft", "replaced", "evict"])
-        if event == "others":
+        event = rng.choice(["nothing", "others", "draft", "replaced", "check", "evict"])
+        if event == "check":
+            right = wanted[visit.uid][len(output(visit)) :][: rng.randint(0, 4)]
+            driver.verify(visit, [*right, rng.randrange(5, 300)])
+        elif event == "others":
             visit.tokens += wanted[visit.uid][len(output(visit)) :][: rng.randint(1, 5)]
         elif event in ("draft", "replaced") and visit.resident:
             # Another member's draft is known here, written after, and taken back.

@@ -47,6 +47,7 @@ def build(folder: Path, rank: int, port: int, entry: dict[str, Any]) -> Any:
 def lead(engine: Any, address: str, folder: Path) -> None:
     from transformers import AutoModelForCausalLM
 
+    from tests.subserver.sglang_compat import test_engine_checks as checks
     from tests.subserver.sglang_compat.conftest import Served
     from tests.subserver.sglang_compat.test_engine_exact import test_any_history as go_through
 
@@ -57,6 +58,12 @@ def lead(engine: Any, address: str, folder: Path) -> None:
     for seed in SEEDS:
         driver = Driver(leader)
         go_through(Served(model, leader), driver, seed)
+        driver.release_all()
+    driver = Driver(leader)
+    for chunk, alone in ((1, True), (1, False), (3, False)):
+        checks.test_over_several_steps(
+            Served(model, leader), driver, random.Random(chunk), chunk, alone
+        )
         driver.release_all()
     outbox.post(Close(0))
     outbox.flush()
