@@ -35,7 +35,7 @@ class PrefixCache(TimedEngine):
     def admit(self, visit: Visit) -> bool:
         if not super().admit(visit):
             return False
-        for token in visit.tokens[: min(visit.reusable, self.free_tokens())]:
+        for token in visit.tokens[: min(visit.length - 1, self.free_tokens())]:
             context = extend_context(visit.handle[-1], token)
             if context not in self._seen:
                 break

@@ -98,11 +98,6 @@ class Visit:
         return len(self.tokens) - self.prompt_length
 
     @property
-    def reusable(self) -> int:
-        """Tokens whose KV could come from elsewhere: what follows has to be computed here."""
-        return len(self.tokens) - 1 - (self.scratch + self.unchecked if self.unchecked else 0)
-
-    @property
     def first_draft(self) -> int:
         """Position of the first of the drafts to check."""
         return len(self.tokens) - self.scratch - self.unchecked
@@ -218,7 +213,7 @@ class Engine(Protocol):
     def admit(self, visit: Visit) -> bool:
         """Give the visit a slot and the cached prefix of its tokens.
 
-        Sets ``visit.computed`` (at most ``visit.reusable``). False, changing nothing, if no
+        Sets ``visit.computed`` (at most ``length - 1``). False, changing nothing, if no
         slot is free.
         """
 

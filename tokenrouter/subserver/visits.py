@@ -142,8 +142,7 @@ class Visits:
 
         Something must be sampled after the last one; a draft is checked after the one before it.
         """
-        known = visit.length - visit.scratch - visit.unchecked
-        self._truncate(visit, known - 1 if visit.unchecked else visit.length - 1)
+        self._truncate(visit, (visit.first_draft if visit.unchecked else visit.length) - 1)
 
     def _settle(self, visit: Visit, drafts: int) -> None:
         """What was handed over is checked; a member need not check its own drafts."""
@@ -164,8 +163,7 @@ class Visits:
         if visit.computed > length:
             self._engine.truncate(visit, length)
             visit.computed = length
-            first = visit.length - visit.scratch - visit.unchecked
-            del visit.checked[max(length + 1 - first, 0) :]
+            del visit.checked[max(length + 1 - visit.first_draft, 0) :]
 
     def _close(self, visit: Visit) -> None:
         self._engine.abandon(visit)

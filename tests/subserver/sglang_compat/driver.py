@@ -64,14 +64,14 @@ class Driver:
             visit.resident = True
             visit.unshared = visit.computed < visit.prompt_length - 1
             assert visit.computed < visit.length
+            self._feed_again(visit)
 
     def hand(self, visit: Visit, drafts: Sequence[int]) -> None:
         """Others wrote ``drafts``, which this member is to check at its next step."""
         visit.tokens += drafts
         visit.unchecked = len(drafts)
         visit.checked.clear()
-        if visit.pending <= len(drafts):
-            self.truncate(visit, visit.length - len(drafts) - 1)
+        self._feed_again(visit)
 
     def verify(self, visit: Visit, drafts: Sequence[int]) -> StepBatch:
         """Keep of ``drafts`` what the member would write, and what it writes next."""
@@ -96,6 +96,10 @@ class Driver:
             batch = self.step([(visit, visit.pending) for visit in visits])
             for visit, token in zip(visits, batch.tokens, strict=True):
                 visit.tokens.append(token)
+
+    def _feed_again(self, visit: Visit) -> None:
+        if visit.unchecked and visit.computed >= visit.first_draft:
+            self.truncate(visit, visit.first_draft - 1)
 
     def truncate(self, visit: Visit, length: int) -> None:
         self.engine.truncate(visit, length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -287,9 +288,10 @@ def test_nothing_to_check_captures_nothing(
 
     stock, captured = engine.build_batch, []
 
-    def spy(*arguments: object, capture: bool) -> object:
-        captured.append(capture)
-        return stock(*arguments, capture=capture)
+    def spy(*arguments: Any) -> Any:
+        batch = stock(*arguments)
+        captured.append(batch.capture_hidden_mode.need_capture())
+        return batch
 
     monkeypatch.setattr(engine, "build_batch", spy)
     visit = radix_driver.visit([5, 6, 7])

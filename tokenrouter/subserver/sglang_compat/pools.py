@@ -76,11 +76,11 @@ class Pools:
         return slots
 
     def admit(self, visit: Visit) -> bool:
-        """Give the visit a row and lock the longest cached prefix that it can use."""
+        """Give the visit a row and lock the longest cached prefix short of its last token."""
         rows = self.rows.alloc(1)
         if rows is None:
             return False
-        match = self._cache.match_prefix(key=visit.tokens[: visit.reusable])
+        match = self._cache.match_prefix(key=visit.tokens[:-1])
         prefix = match.device_indices
         self._cache.inc_lock_ref(match.last_device_node)
         self.rows.write((rows[0], slice(0, len(prefix))), prefix.to(torch.int32))
@@ -112,7 +112,7 @@ class Pools:
         """Whether ``visit`` will find many more of its tokens cached after one of ``others``."""
         if not self._caches or not others:
             return False
-        known = visit.tokens[: visit.reusable]
+        known = visit.tokens[:-1]
         start = self._cached(known)
         stop = start + WORTH_WAITING
         return stop <= len(known) and any(
