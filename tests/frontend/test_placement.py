@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import openai
 import pytest
 
+from tests.frontend.fakes import Deployment, deployment, make_config, make_roster
 from tokenrouter.errors import RoutingError
 from tokenrouter.frontend.placement import Placement, last_text
 from tokenrouter.ipc.messages import Route
@@ -72,3 +75,38 @@ def test_the_text_of_a_chat_is_its_last_message():
     assert last_text([message("a"), message(parts)]) == "b\nc"
     assert last_text([message("a"), message(None)]) is None
     assert last_text([]) is None
+
+
+@pytest.fixture(scope="module")
+def placing(folder: Path) -> Iterator[Deployment]:
+    """A deployment that offers `ByText`."""
+    by_text = {"algorithm": f"{__name__}:ByText"}
+    config = make_config(folder, algorithms={"by_text": by_text})
+    with deployment(config, make_roster()) as running:
+        yield running
+
+
+@pytest.fixture
+def client(placing: Deployment) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=f"{placing.url}/v1", api_key="none", max_retries=0, timeout=20
+    ) as client:
+        yield client
+
+
+def test_a_chats_last_message_chooses(client: openai.OpenAI):
+    messages: Any = [{"role": "system", "content": "0"}, {"role": "user", "content": "1"}]
+    answer: Any = client.chat.completions.create(model="demo:by_text", messages=messages, n=2)
+    assert len(answer.choices) == 2
+    assert answer.routing["tokens"]["small"] == 0 < answer.routing["tokens"]["large"]
+
+
+def test_each_prompt_of_a_batch_chooses(client: openai.OpenAI):
+    answer: Any = client.completions.create(model="demo:by_text", prompt=["1", "0"])
+    tokens = answer.routing["tokens"]
+    assert tokens["large"] > 0 and tokens["small"] > 0
+
+
+def test_a_choice_that_fails_is_an_error_of_that_request(client: openai.OpenAI):
+    with pytest.raises(openai.InternalServerError, match="choose_members failed"):
+        client.completions.create(model="demo:by_text", prompt="nowhere")
