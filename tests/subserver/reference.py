@@ -11,25 +11,35 @@ from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.schedulers.base import Check, Step, Vocabulary
 from tokenrouter.schedulers.registry import create
 from tokenrouter.schedulers.signals import Checks, Declared, Entropy, TopProbability
-from tokenrouter.subserver.timed import context_of, next_token, signal_value, token_probability
+from tokenrouter.subserver.certain import proposal
+from tokenrouter.subserver.timed import (
+    context_of,
+    next_token,
+    signal_value,
+    token_probability,
+    top_probability,
+)
 
 
 class TimedModel:
     """Member ``seed``, computing everything anew at every step."""
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+    def __init__(self, seed: int, alphabet: Sequence[int] = ALPHABET) -> None:
+        self._seed, self._alphabet = seed, alphabet
 
     def step(
         self, tokens: Sequence[int], signals: Sequence[Declared]
     ) -> tuple[int, Mapping[str, Any]]:
         context = context_of(tokens, self._seed)
+        token = next_token(context, self._alphabet)
         values = {s.name: signal_value(s, context) for s in signals if not isinstance(s, Checks)}
-        return next_token(context, ALPHABET), values
+        if "proposals" in values:
+            values["proposals"] = proposal(token, top_probability(context))
+        return token, values
 
     def check(self, tokens: Sequence[int], draft: int) -> Check:
         context = context_of(tokens, self._seed)
-        token = next_token(context, ALPHABET)
+        token = next_token(context, self._alphabet)
         return Check(token, token_probability(context, draft), token == draft)
 
 
