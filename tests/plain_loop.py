@@ -66,8 +66,8 @@ def plain_loop(
     written = Written()
     tokens, writers, requests = list(prompt), written.writers, {}
     member, payload, arrives, final = setting.home, b"", True, len(prompt)
-    if written_enough := ending([]):
-        written.finish = written_enough
+    if (finish := ending([])) is not None:
+        written.finish = finish
         return written
     while True:
         scheduler, model = schedulers[member], models[member]
@@ -102,7 +102,7 @@ def plain_loop(
         writers += [member] * len(kept)
         while final < len(tokens) - decision.drafts:
             final += 1
-            if finish := ending(tokens[len(prompt) : final]):
+            if (finish := ending(tokens[len(prompt) : final])) is not None:
                 written.tokens, written.finish = tokens[len(prompt) : final], finish
                 del writers[final - len(prompt) :]
                 return written

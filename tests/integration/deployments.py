@@ -15,7 +15,9 @@ TAU = 0.2
 GREEDY = {"temperature": 0}
 
 
-def demo(algorithm: str, tau: float, thresholds: Sequence[int], **options: Any) -> dict[str, Any]:
+def demo(
+    algorithm: str, tau: float | None, thresholds: Sequence[int], **options: Any
+) -> dict[str, Any]:
     """A configuration of the demo pair; ``model`` options go to both members."""
     options.setdefault("max_wait_ms", 60_000)  # a stall shows instead of ending
     model = {"dtype": "float32", "max_total_tokens": 20000, **options.pop("model", {})}

@@ -106,7 +106,7 @@ def _follow(
 
 
 def forgotten_penalty(*arguments: Any) -> None:
-    """Penalties of member 0 miss a token once in a while."""
+    """Penalties of member 0 miss every second token."""
     from tokenrouter.subserver.sglang_compat.penalties import Penalties
 
     real, calls = Penalties._count, 0
@@ -114,7 +114,7 @@ def forgotten_penalty(*arguments: Any) -> None:
     def count(self: Penalties, tokens: Sequence[int], change: int) -> None:
         nonlocal calls
         calls += 1
-        real(self, tokens[calls % EVERY == 0 :], change)
+        real(self, tokens[calls % 2 :], change)
 
     if arguments[2] == 0:
         Penalties._count = count  # type: ignore[method-assign]

@@ -1,31 +1,40 @@
 """The plain loop over Hugging Face models that every served answer must equal.
 
-Each model computes the whole context it has not seen, one request at a time, float32,
-greedy; the algorithm's own class decides, as the served one does. Margins are recorded: a
-comparison is honest only where no float noise could have decided.
+`tests.plain_loop` over models that compute what they have not seen, one request at a time,
+float32, greedy. Margins are recorded: a comparison is honest only where no float noise could
+have decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
+from tests.integration.models import DEMO
+from tests.plain_loop import Setting, plain_loop
 from tests.plain_sampling import adjusted
 from tokenrouter.ipc.messages import Sampling
-from tokenrouter.schedulers.base import Request, Step
+from tokenrouter.schedulers.base import Check, Request, RoutingScheduler, Step
 from tokenrouter.schedulers.registry import create
+from tokenrouter.schedulers.signals import Checks, Declared
+from tokenrouter.subserver.sglang_compat.signals import columns
+from tokenrouter.subserver.sglang_compat.vocabulary import TokenizerVocabulary
 
 MIN_GAP = 1e-3
 """Between the two largest logits of every sampled position."""
 MIN_DISTANCE = 1e-4
 """Between every score and its threshold."""
 
+VOCABULARY = TokenizerVocabulary(AutoTokenizer.from_pretrained(DEMO / "small"))
+
 Finished = Callable[[Sequence[int]], bool]
+Distances = Callable[[RoutingScheduler, Request, Step], Iterable[float]]
+"""How far a step's scores are from their thresholds."""
 
 
 @dataclass
@@ -35,6 +44,7 @@ class Answer:
     tokens: list[int] = field(default_factory=list)
     writers: list[int] = field(default_factory=list)
     hand_overs: int = 0
+    taken_back: int = 0
     logprobs: list[torch.Tensor] = field(default_factory=list)
     """Of every id, where each token was written."""
     gap: float = float("inf")
@@ -63,19 +73,84 @@ class Context:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._cache: Any = None
-        self._seen = 0
-        self._logits = torch.empty(0)
+        self._cache = DynamicCache()
+        self._seen: list[int] = []
+        self._logits: dict[int, torch.Tensor] = {}
 
     @torch.no_grad()
     def logits(self, tokens: Sequence[int]) -> torch.Tensor:
-        """Raw float32 logits after ``tokens``, which only ever grow."""
-        if self._seen < len(tokens):
-            fresh = torch.tensor([list(tokens[self._seen :])])
-            output = self._model(fresh, past_key_values=self._cache, use_cache=True)
-            self._cache, self._seen = output.past_key_values, len(tokens)
-            self._logits = output.logits[0, -1].float()
-        return self._logits
+        """Raw float32 logits after ``tokens``."""
+        shared = 0
+        for old, new in zip(self._seen, tokens, strict=False):
+            if old != new:
+                break
+            shared += 1
+        if shared == len(tokens) and shared in self._logits:
+            return self._logits[shared]
+        shared = min(shared, len(tokens) - 1)
+        self._cache.crop(shared)
+        fresh = torch.tensor([list(tokens[shared:])])
+        output = self._model(fresh, past_key_values=self._cache, use_cache=True)
+        self._seen = list(tokens)
+        self._logits = {n: row for n, row in self._logits.items() if n <= shared}
+        for index, row in enumerate(output.logits[0].float()):
+            self._logits[shared + index + 1] = row
+        return self._logits[len(tokens)]
+
+
+class View:
+    """A `plain_loop.PlainModel`: one member, one request, with what it writes under rules."""
+
+    def __init__(
+        self,
+        model: Model,
+        prompt: Sequence[int],
+        sampling: Sampling | None,
+        eos_ids: Collection[int],
+    ) -> None:
+        self._context = model.begin()
+        self._prompt, self._sampling, self._eos_ids = prompt, sampling, eos_ids
+        self.gap = float("inf")
+        self.logprobs: dict[int, torch.Tensor] = {}
+        """Of every id, by the number of tokens before."""
+
+    def step(
+        self, tokens: Sequence[int], signals: Sequence[Declared]
+    ) -> tuple[int, Mapping[str, Any]]:
+        """The likeliest token after ``tokens``, and the signals there."""
+        raw = self._context.logits(tokens).unsqueeze(0)
+        wanted = [signal for signal in signals if not isinstance(signal, Checks)]
+        blocks = columns(raw, wanted)
+        values = {
+            signal.name: block[0].tolist() if block.shape[1] > 1 else float(block[0, 0])
+            for signal, block in zip(wanted, blocks, strict=True)
+        }
+        return self._best(tokens), values
+
+    def check(self, tokens: Sequence[int], draft: int) -> Check:
+        """What it makes of ``draft``."""
+        probabilities = torch.softmax(self._context.logits(tokens), dim=-1)
+        token = self._best(tokens)
+        return Check(token, float(probabilities[draft]), token == draft)
+
+    def _best(self, tokens: Sequence[int]) -> int:
+        logits = self._context.logits(tokens)
+        if self._sampling is not None:
+            output = list(tokens[len(self._prompt) :])
+            logits = adjusted(logits, self._sampling, self._prompt, output, self._eos_ids)
+        best = logits.topk(2)
+        self.gap = min(self.gap, float(best.values[0] - best.values[1]))
+        self.logprobs[len(tokens)] = torch.log_softmax(logits, dim=-1)
+        return int(best.indices[0])
+
+
+def distances(scheduler: RoutingScheduler, request: Request, step: Step) -> Iterable[float]:
+    """Of every score from the threshold of its member, and of checks from ``epsilon``."""
+    levels = getattr(scheduler, "thresholds", None)
+    for value in step.signals.values():
+        yield abs(value - (scheduler.tau if levels is None else levels[request.member]))
+    for check in step.checks:
+        yield abs(check.probability - getattr(scheduler, "epsilon", float("inf")))
 
 
 def routed_loop(
@@ -85,50 +160,37 @@ def routed_loop(
     algorithm: str,
     router_threshold: float | None = None,
     *,
+    args: Mapping[str, Any] | None = None,
     seed: int = 0,
     home: int = 0,
     finished: Finished = lambda output: False,
     sampling: Sampling | None = None,
     eos_ids: Collection[int] = (),
+    distances: Distances = distances,
 ) -> Answer:
     """``count`` tokens after ``prompt``, fewer if ``finished`` says so after one of them.
 
     ``sampling``: rules that change the logits (signals are of the raw ones); ``eos_ids``: of
     all members.
     """
-    scheduler = create(algorithm, [str(i) for i in range(len(models))], router_threshold)
-    contexts = [model.begin() for model in models]
-    tokens = list(prompt)
+    names = [str(i) for i in range(len(models))]
+    views = [View(model, prompt, sampling, eos_ids) for model in models]
     answer = Answer()
-    member = home
-    while True:
-        logits = contexts[member].logits(tokens)
-        probabilities = torch.softmax(logits, dim=-1)
-        signals = {
-            "entropy": float(torch.special.entr(probabilities).sum()),
-            "top_probability": float(probabilities.max()),
-        }
-        if sampling is not None:
-            logits = adjusted(logits, sampling, prompt, answer.tokens, eos_ids)
-        best = logits.topk(2)
-        answer.gap = min(answer.gap, float(best.values[0] - best.values[1]))
-        for signal in scheduler.signals(member):
-            threshold = _threshold(scheduler, member)
-            answer.distance = min(answer.distance, abs(signals[signal.name] - threshold))
-        request = Request(tokens, len(prompt), member, seed)
-        decision = scheduler.route(request, Step((int(best.indices[0]),), signals))
-        for token in [int(best.indices[0])][: decision.keep]:
-            tokens.append(token)
-            answer.tokens.append(token)
-            answer.writers.append(member)
-            answer.logprobs.append(torch.log_softmax(logits, dim=-1))
-        if decision.keep and (len(answer.tokens) == count or finished(answer.tokens)):
-            break
-        answer.hand_overs += decision.to != member
-        member = decision.to
+
+    def observe(scheduler: RoutingScheduler, request: Request, step: Step) -> None:
+        answer.distance = min((answer.distance, *distances(scheduler, request, step)))
+
+    def ending(output: Sequence[int]) -> dict[str, Any] | None:
+        return {} if output and (len(output) == count or finished(output)) else None
+
+    written = plain_loop(
+        [create(algorithm, names, router_threshold, args) for _ in names],
+        views, prompt, ending, Setting(home, seed, vocabulary=VOCABULARY, observe=observe),
+    )  # fmt: skip
+    answer.tokens, answer.writers = written.tokens, written.writers
+    answer.hand_overs, answer.taken_back = written.hand_overs, written.taken_back
+    answer.gap = min(view.gap for view in views)
+    answer.logprobs = [
+        views[writer].logprobs[len(prompt) + index] for index, writer in enumerate(written.writers)
+    ]
     return answer
-
-
-def _threshold(scheduler: Any, member: int) -> float:
-    levels = getattr(scheduler, "thresholds", None)
-    return float(levels[member] if levels is not None else scheduler.tau)
