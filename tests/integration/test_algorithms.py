@@ -15,7 +15,7 @@ from tests.integration.deployments import demo
 from tests.integration.plain import Margins, PlainView
 from tests.integration.reference import Model
 from tests.integration.server import Server
-from tests.plain_loop import Setting, Written, plain_loop
+from tests.plain_loop import Ending, Setting, Written, plain_loop
 from tokenrouter.schedulers.base import Request, RoutingScheduler, Step
 from tokenrouter.schedulers.bild import BiLD
 from tokenrouter.schedulers.duo_rolling import DuoRolling
@@ -29,6 +29,7 @@ from tokenrouter.schedulers.spec_reason import SpecReason
 from tokenrouter.subserver.sglang_compat.vocabulary import TokenizerVocabulary
 
 COUNT = 48
+EOS = 260
 NAMES = ("small", "large")
 STEPS = {"delimiter": ", "}
 PRESETS: dict[str, dict[str, Any]] = {
@@ -95,8 +96,27 @@ def distance(scheduler: RoutingScheduler, request: Request, step: Step) -> float
     return 1.0
 
 
+def up_to(count: int, stop: str = "", decode: Any = None) -> Ending:
+    """The finish of an answer of at most ``count`` tokens; with ``stop``, at an end as well."""
+
+    def ending(output: Sequence[int]) -> dict[str, Any] | None:
+        if len(output) >= count:
+            return {"type": "length", "length": count}
+        if stop and output and output[-1] == EOS:
+            return {"type": "stop", "matched": EOS}
+        if stop and stop in decode(output):
+            return {"type": "stop", "matched": stop}
+        return None
+
+    return ending
+
+
 def expect(
-    models: Sequence[Model], prompt: list[int], preset: str, tokenizer: Any
+    models: Sequence[Model],
+    prompt: list[int],
+    preset: str,
+    tokenizer: Any,
+    ending: Ending = up_to(COUNT),  # noqa: B008
 ) -> tuple[Written, Margins]:
     """What the loop writes, and how close it was."""
     margins = Margins()
@@ -109,11 +129,7 @@ def expect(
     schedulers = [create(chosen["algorithm"], NAMES, threshold, args) for _ in NAMES]
     views = [PlainView(model, margins) for model in models]
     setting = Setting(vocabulary=TokenizerVocabulary(tokenizer), observe=observe)
-    length = {"type": "length", "length": COUNT}
-    written = plain_loop(
-        schedulers, views, prompt, lambda output: length if len(output) >= COUNT else None, setting
-    )
-    return written, margins
+    return plain_loop(schedulers, views, prompt, ending, setting), margins
 
 
 @pytest.fixture(scope="module")
@@ -124,13 +140,16 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def serve(server: Server, asked: Sequence[tuple[str, list[int]]]) -> list[Any]:
-    """All at once; the answers in order."""
+def serve(
+    server: Server, asked: Sequence[tuple[str, list[int]]], count: int = COUNT, **sampling: Any
+) -> list[Any]:
+    """All at once; the answers in order. ``sampling``: instead of ignoring an end."""
+    sampling = sampling or {"ignore_eos": True}
 
     def ask(preset: str, prompt: list[int]) -> Any:
         return server.generate(
             input_ids=prompt,
-            sampling_params={"temperature": 0, "max_new_tokens": COUNT, "ignore_eos": True},
+            sampling_params={"temperature": 0, "max_new_tokens": count, **sampling},
             routing={"token_models": True, "algorithm": preset},
         )
 
@@ -159,6 +178,28 @@ def test_each_equals_its_plain_loop_among_all_others(
     assert min(honest.values()) >= 2, f"choose other prompts or thresholds: {honest}"
     assert all(min(counts) >= 5 for counts in wrote.values()), wrote
     assert {p for (p, _), (written, _) in zip(asked, expected, strict=True) if written.taken_back}
+    server.assert_clean()
+
+
+@pytest.mark.parametrize("stop", ["so", pytest.param("never", marks=pytest.mark.slow)])
+def test_ends_among_drafts(
+    server: Server, demo_models: list[Model], problems: list[list[int]], tokenizer: Any, stop: str
+) -> None:
+    """At a stop string of several tokens, or at the end of the sequence."""
+    ending = up_to(400, stop, tokenizer.decode)
+    asked = [(preset, prompt) for prompt in problems[5:7] for preset in sorted(DRAFTING)]
+    served = serve(server, asked, 400, stop=[stop])
+    compared = 0
+    for (preset, prompt), answer in zip(asked, served, strict=True):
+        written, margins = expect(demo_models, prompt, preset, tokenizer, ending)
+        if margins.honest:
+            compared += 1
+            assert answer["output_ids"] == written.tokens, preset
+            assert answer["meta_info"]["finish_reason"] == written.finish
+            routing = answer["meta_info"]["routing"]
+            assert routing["token_models"] == [NAMES[m] for m in written.writers], preset
+            assert written.finish == {"type": "stop", "matched": stop if stop == "so" else EOS}
+    assert compared >= len(asked) / 2, "choose other prompts"
     server.assert_clean()
 
 

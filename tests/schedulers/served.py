@@ -57,13 +57,14 @@ class Steps:
 class Served:
     """An algorithm, with several settings of it: of (threshold, arguments).
 
-    ``scratch``: tokens that it reads at most.
+    ``scratch``: tokens that it reads at most. ``engine``: another than the timed one.
     """
 
     algorithm: str
     settings: Sequence[tuple[float | None, Mapping[str, Any]]]
     scratch: int = 0
     vocabulary: Vocabulary | None = None
+    engine: type[TimedEngine] | None = None
 
     def jobs(self, rng: random.Random, count: int, spread: float, aborts: float) -> list[Job]:
         """Requests in random order, of all settings; some stop at strings or at ends."""
@@ -98,7 +99,7 @@ class Served:
             limits=Limits(rng.choice([3, 16]), rng.choice([2, 7])) if scarce else Limits(256, 512),
             eager=rng.random() < 0.5,
             seed=seed,
-            engine=rng.choice([PrefixCache, TimedEngine]) if scarce else TimedEngine,
+            engine=self.engine or rng.choice([PrefixCache if scarce else TimedEngine, TimedEngine]),
             eos_ids=EOS_IDS,
             vocabulary=self.vocabulary,
         )

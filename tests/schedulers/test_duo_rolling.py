@@ -56,7 +56,10 @@ def test_a_window_holds_whole_positions():
         DuoRolling(PAIR, window=0)
 
 
-SERVED = Served("duo_rolling", [(1.6, {}), (1.3, {"window": 1}), (1.5, {"window": 5})])
+SERVED = Served(
+    "duo_rolling",
+    [(1.6, {}), (1.3, {"window": 1}), (1.5, {"window": 5}), (1.6, {"verify": {"epsilon": 0.3}})],
+)
 
 
 @pytest.mark.parametrize("scarce", [False, True])

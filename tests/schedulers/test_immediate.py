@@ -70,7 +70,9 @@ def test_what_is_wrong_is_named(threshold: float | None, args: dict[str, object]
 
 
 SERVED = Served("immediate", [
-    (1.6, {}), (0.6, {"metric": "eu"}), (None, {"thresholds": {"au": 1.0, "eu": 0.3, "h": 0.2}}),
+    (1.6, {}), (1.6, {"verify": {"epsilon": 0.3}}),
+    (0.6, {"metric": "eu"}),
+    (None, {"thresholds": {"au": 1.0, "eu": 0.3, "h": 0.2}}),
 ])  # fmt: skip
 
 

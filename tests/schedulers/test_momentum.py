@@ -55,7 +55,7 @@ def test_it_equals_the_rule_written_down():
     assert min(wanted.count(0), wanted.count(1)) > 100
 
 
-SERVED = Served("momentum", [(2.0, {}), (1.8, {}), (None, {})])
+SERVED = Served("momentum", [(2.0, {}), (1.8, {}), (None, {}), (1.6, {"verify": {"epsilon": 0.3}})])
 
 
 @pytest.mark.parametrize("scarce", [False, True])

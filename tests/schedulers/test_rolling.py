@@ -60,7 +60,10 @@ def test_a_window_holds_whole_positions(window: object):
         RollingRouting(PAIR, window=window)
 
 
-SERVED = Served("rolling", [(1.6, {}), (1.3, {"window": 1}), (1.5, {"window": 5})])
+SERVED = Served(
+    "rolling",
+    [(1.6, {}), (1.3, {"window": 1}), (1.5, {"window": 5}), (1.6, {"verify": {"epsilon": 0.3}})],
+)
 
 
 @pytest.mark.parametrize("scarce", [False, True])
