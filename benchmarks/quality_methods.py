@@ -8,7 +8,7 @@ from typing import Any
 
 from quality_tuning import Scale
 
-from tokenrouter.demo.recipes import MODELS_FOLDER
+from tokenrouter.demo.train_router import ROUTER
 
 SHARES = (0.01, 0.02, 0.03, 0.05, 0.10, 0.15)
 """Of large tokens, at which what is computed is shown."""
@@ -41,7 +41,7 @@ class Job:
     claimed: bool = False
 
 
-TRAINED = {"router": next(map(str, MODELS_FOLDER.rglob("router*.safetensors")), "")}
+TRAINED = {"router": str(ROUTER)}
 SMALL = Method("small", "single", model="demo/small")
 LARGE = Method("large", "single", model="demo/large")
 NATS = Scale("root", 0.0, 2.0)

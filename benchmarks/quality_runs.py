@@ -14,10 +14,10 @@ import numpy
 from quality_methods import Method
 from quality_points import Point, from_json, to_json
 
-import tokenrouter.demo
 from tokenrouter import Engine
 from tokenrouter.demo.batches import ASSISTANT_ID, USER_ID
 from tokenrouter.demo.evaluate import MAX_ANSWER_TOKENS, result_of
+from tokenrouter.demo.recipes import MODELS_FOLDER
 from tokenrouter.demo.splits import for_judging, for_thresholds
 from tokenrouter.demo.task import Problem
 from tokenrouter.demo.tokenizer import END_ID
@@ -26,6 +26,7 @@ SPLITS: Mapping[str, Callable[[int], list[Problem]]] = {
     "thresholds": for_thresholds,
     "judging": for_judging,
 }
+WEIGHTS = ".safetensors"
 SECONDS = 0.03
 """Of a problem, before any was measured."""
 STREAMED, STREAMS = 48, 8
@@ -42,7 +43,7 @@ class Lab:
     """Measures settings until ``deadline`` (monotonic); one engine at a time."""
 
     def __init__(self, folder: Path, deadline: float) -> None:
-        self.folder = folder / _digest_of_models()
+        self.folder = folder / _digest(sorted(MODELS_FOLDER.glob(f"*/*{WEIGHTS}")))
         self.folder.mkdir(parents=True, exist_ok=True)
         self._deadline = deadline
         self._seconds = SECONDS
@@ -227,7 +228,8 @@ async def streamed(engine: Engine, bodies: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def _identity(method: Method) -> list[Any]:
-    return [*_deployed(method), method.model]
+    files = [Path(each) for each in method.args.values() if str(each).endswith(WEIGHTS)]
+    return [*_deployed(method), method.model, _digest(files)]
 
 
 def _deployed(method: Method) -> list[Any]:
@@ -235,9 +237,9 @@ def _deployed(method: Method) -> list[Any]:
     return [method.algorithm, dict(method.args), method.threshold]
 
 
-def _digest_of_models() -> str:
-    """Of all weights of the demo pair: what other ones gave is not taken for theirs."""
+def _digest(weights: Sequence[Path]) -> str:
+    """What other weights gave is not taken for what these give."""
     digest = hashlib.blake2b(digest_size=6)
-    for path in sorted(Path(tokenrouter.demo.__file__).parent.rglob("*.safetensors")):
-        digest.update(path.read_bytes())
+    for path in weights:
+        digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()

@@ -112,11 +112,11 @@ def measure(lab: Lab, jobs: Sequence[Job], sizes: Sizes) -> Found:
                 try:
                     for point in measured(lab, job, sizes, found):
                         found.add(point)
-                        console.print(told(point))
+                        console.print(told(point), soft_wrap=True)
                         progress.advance(task)
                 except TokenRouterError as error:
                     found.missing[job.method.name] = str(error)
-                    console.print(f"{job.method.name}: {error}", markup=False)
+                    console.print(f"{job.method.name}: {error}", markup=False, soft_wrap=True)
                 except OutOfTime:
                     console.print(f"{job.method.name}: no time")
     return found
@@ -170,8 +170,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=40.0, help="for all measurements")
     parser.add_argument("--quick", action="store_true", help="few problems: 100, 50 and 50")
     parser.add_argument("--problems", type=int, default=2000, help="that claims are judged on")
-    parser.add_argument("--others", type=int, default=500, help="for what no claim is about")
-    parser.add_argument("--tuning", type=int, default=300, help="problems to choose thresholds on")
+    parser.add_argument("--others", type=int, default=400, help="for what no claim is about")
+    parser.add_argument("--tuning", type=int, default=200, help="problems to choose thresholds on")
     parser.add_argument("--cache", type=Path, default=CACHE, metavar="FOLDER")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE")
