@@ -75,7 +75,7 @@ OTHERS = (
     Job(Method("cascade", "cascade", scale=Scale("logit", 0.3, 0.9999, rises=True)), COMPARED),
     Job(Method("speculative", "speculative")),
     Job(Method("speculative, adaptive", "speculative", {"adaptive": True})),
-    Job(Method("chow", "speculative", {"rule": "chow"}, Scale("root", 0.0, 1.0)), COMPARED),
+    Job(Method("chow, alpha 0.1", "speculative", {"rule": "chow"}, threshold=0.1)),
     Job(Method("opt, alpha 0.1", "speculative", {"rule": "opt"}, threshold=0.1)),
     Job(Method("token_v3, alpha 0.5", "speculative", {"rule": "token_v3"}, threshold=0.5)),
     Job(Method("bild", "bild")),

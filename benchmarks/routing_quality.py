@@ -96,7 +96,10 @@ def measured(lab: Lab, job: Job, sizes: Sizes, found: Found) -> Iterator[Point]:
     """Every point of a job, and how its answers stream."""
     count = sizes.claimed if job.claimed else sizes.others
     known = found.shares.setdefault(job.method.name, {})
-    for target, threshold in thresholds(lab, job, sizes.thresholds, known).items():
+    chosen = thresholds(lab, job, sizes.thresholds, known)
+    for target in set(job.targets) - chosen.keys():
+        found.missing[f"{job.method.name} at {target:.0%}"] = "no threshold has this share"
+    for target, threshold in chosen.items():
         yield lab.measure(job.method, threshold, "judging", count, target)
         found.delays[job.method.name, threshold] = dict(lab.streaming(job.method, threshold))
 
