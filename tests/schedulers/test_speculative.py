@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 
-from tokenrouter.errors import ConfigError
+from tokenrouter.errors import ConfigError, RequestError
+from tokenrouter.ipc.messages import Sampling
 from tokenrouter.schedulers.base import Check, Decision, Proposal, Request, Step
 from tokenrouter.schedulers.signals import Acceptance, Checks, Proposals
 from tokenrouter.schedulers.speculative import (
@@ -72,6 +73,23 @@ def test_only_the_exact_rule_adds_a_token_to_a_full_round():
     exact, cascade = Speculative(NAMES), Speculative(NAMES, 0.3, rule="opt")
     assert verdict(exact, request(exact, LARGE, 2), [True, True]) == Decision(1, SMALL)
     assert verdict(cascade, request(cascade, LARGE, 2), [True, True]) == Decision(0, SMALL)
+
+
+@pytest.mark.parametrize("top_k", [1, 128])
+def test_any_sampling_can_be_had_where_the_law_of_drafts_fits(top_k: int):
+    cascade = Speculative(["a", "b"], 0.5, rule="chow")
+    cascade.check(Sampling(9, top_k=top_k), 320)
+    cascade.check(Sampling(9, top_k=2**30), 128)
+    Speculative(["a", "b"]).check(Sampling(9, top_k=2**30), 320)
+
+
+def test_cascade_rules_refuse_laws_that_do_not_fit():
+    cascade = Speculative(["a", "b"], 0.5, rule="opt", draft_top_k=32)
+    with pytest.raises(
+        RequestError, match=r"from 1 to 32 .draft_top_k., or temperature 0"
+    ) as caught:
+        cascade.check(Sampling(9, top_k=33), 320)
+    assert caught.value.field == "top_k"
 
 
 def test_signals():

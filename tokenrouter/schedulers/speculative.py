@@ -6,12 +6,15 @@ import struct
 from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
-from tokenrouter.errors import ConfigError
+from tokenrouter.errors import ConfigError, RequestError
 from tokenrouter.schedulers.arguments import choice, flag, number, whole_number
 from tokenrouter.schedulers.base import Check, Decision, Proposal, Request, RoutingScheduler, Step
 from tokenrouter.schedulers.signals import Acceptance, Checks, Declared, Proposals, Rule
+
+if TYPE_CHECKING:
+    from tokenrouter.ipc.messages import Sampling
 
 SMALL, LARGE = 0, 1
 MAX_PAYLOAD_BYTES = 64 * 1024
@@ -87,6 +90,16 @@ class Speculative(RoutingScheduler):
     def bonus(self) -> bool:
         """Whether the large model adds a token of its own where all drafts stay."""
         return self.rule.kind == "exact"
+
+    def check(self, sampling: Sampling, vocabulary_size: int) -> None:
+        """A cascade rule mixes in the small model's whole law, which must fit into a message."""
+        drawn_from = min(sampling.top_k, vocabulary_size)
+        if not self.bonus and drawn_from > self.draft_top_k:
+            raise RequestError(
+                f"top_k: rule {self.rule.kind} of speculative needs one from 1 to "
+                f"{self.draft_top_k} (draft_top_k), or temperature 0, got {sampling.top_k}",
+                "top_k",
+            )
 
     def signals(self, member: int) -> Collection[Declared]:
         """The laws of drafts; and their checks, whose log probabilities are the answer's."""
