@@ -213,6 +213,16 @@ def test_and_so_they_do_with_small_pools_chunks_and_clients_that_leave(which: in
             assert got.tokens == loop.output[: len(got.tokens)]
 
 
+@pytest.mark.parametrize("checks", [1, 3])
+def test_however_many_drafts_a_step_may_check(checks: int):
+    rule = rules()[0]
+    expected = loops(rule, 16, seed=4)
+    deployment = serve(rule, expected, seed=checks, limits=Limits(4, 16, checks))
+    deployment.run()
+    assert_equal(deployment, expected)
+    deployment.assert_clean()
+
+
 def test_drafts_are_not_streamed_before_they_are_verified():
     """Every draft is refused, so that none of them may ever be seen."""
     verify = {"epsilon": 0.999999}

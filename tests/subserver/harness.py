@@ -303,6 +303,7 @@ class Deployment:
         assert len({visit.uid for visit, _ in work}) == len(work) <= limits.max_batch
         assert sum(n - 1 for _, n in work) <= limits.chunk
         assert sum(n for _, n in work) <= engine.free_tokens()
+        assert sum(len(visit.to_check(n)) for visit, n in work) <= limits.checks
         for visit, n in work:
             assert 1 <= n <= visit.pending
             assert member.visits.get(visit.uid) is visit

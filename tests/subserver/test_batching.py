@@ -215,3 +215,30 @@ def test_every_choice_obeys_every_rule(specs, threshold, most, chunk, overdue, o
 @pytest.mark.parametrize("threshold", [1, 2, 3])
 def test_a_threshold_that_is_met_is_no_reason_to_hold_anyone_back(threshold: int):
     assert len(uids([ready(uid) for uid in range(3)], threshold)) == 3
+
+
+def drafted(uid: int, drafts: int) -> Visit:
+    """A visit that was handed ``drafts`` after 4 tokens in KV."""
+    visit = make_visit(uid, 4 + drafts, 3)
+    visit.unchecked = drafts
+    return visit
+
+
+def test_checks_of_one_step_are_bounded_and_go_to_the_oldest():
+    """Each costs logits over the whole vocabulary."""
+    limits = Limits(8, 100, checks=6)
+    assert uids([drafted(1, 4), drafted(2, 4)], 1, limits) == [(1, 5), (2, 2)]
+    assert uids([drafted(1, 6), drafted(2, 4), ready(3)], 1, limits) == [(1, 7), (3, 1)]
+
+
+def test_more_drafts_than_one_step_may_check_wait_for_nothing():
+    limits = Limits(8, 100, checks=6)
+    assert uids([drafted(1, 6)], 2, limits) == []
+    long = drafted(1, 15)
+    fed = []
+    while len(long.to_check(long.pending)) > 6:
+        ((_, n),) = choose([long], 2, limits)
+        fed.append(n)
+        long.computed += n
+    assert fed == [6, 6]
+    assert choose([long], 1, limits) == [(long, 4)]

@@ -2,7 +2,7 @@
 
 Called by `loop.py` before each step. A visit is **ready** when one step can feed all its
 pending tokens and sample; it is **prefilling** when it has control and needs more than
-one chunk, or has let another one compute their common prompt first; **early** when it may
+one step, or has let another one compute their common prompt first; **early** when it may
 compute its prompt before control comes (eager prefill).
 """
 
@@ -20,11 +20,13 @@ from tokenrouter.subserver.engine import Visit, Work
 class Limits:
     """Bounds of one step.
 
-    ``max_batch`` visits; ``chunk`` tokens beyond one for each visit.
+    ``max_batch`` visits; ``chunk`` tokens beyond one for each visit; ``checks`` of drafts, each of
+    which costs memory for logits over the whole vocabulary.
     """
 
     max_batch: int
     chunk: int
+    checks: int = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,12 @@ def choose(
     ready: list[Visit] = []
     prefilling: list[Visit] = []
     early: list[Visit] = []
-    most = 1 + limits.chunk
     counted = 0
     for visit in visits:
         if visit.control:
             if visit.blocked:
                 continue
-            if len(visit.tokens) - visit.computed > most or visit.follows:
+            if visit.follows or not _fits(visit, limits):
                 prefilling.append(visit)
             else:
                 ready.append(visit)
@@ -94,20 +95,48 @@ def choose(
     # Prefill is kept a place and a quarter of the chunk: however many are ready, it goes on.
     places = int(bool(prefilling) and limits.max_batch > 1)
     tokens = math.ceil(limits.chunk / 4) if prefilling else 0
-    work, left = _allot(ready[: limits.max_batch - places], limits.chunk - tokens)
+    budget = _Budget(limits.chunk - tokens, limits.checks)
+    work = budget.allot(ready[: limits.max_batch - places])
     others = [*prefilling, *early][: limits.max_batch - len(work)]
-    return work + _allot(others, left + tokens)[0]
+    budget.tokens += tokens
+    return work + budget.allot(others)
 
 
-def _allot(visits: Sequence[Visit], budget: int) -> tuple[list[Work], int]:
-    """What each visit feeds: one token, and more from ``budget``; and what is left of that."""
-    work: list[Work] = []
-    for visit in visits:
-        n = len(visit.tokens) - visit.computed
-        if n > 1:
-            if not budget:
+def _fits(visit: Visit, limits: Limits) -> bool:
+    """Whether one step can feed all that is pending, and check all drafts."""
+    pending = len(visit.tokens) - visit.computed
+    if visit.unchecked and len(visit.to_check(pending)) > limits.checks:
+        return False
+    return pending <= 1 + limits.chunk
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What is left for a step: ``tokens`` beyond one for each visit, and ``checks``."""
+
+    tokens: int
+    checks: int
+
+    def allot(self, visits: Sequence[Visit]) -> list[Work]:
+        """What each visit feeds: one token, and more while there is something left."""
+        work: list[Work] = []
+        for visit in visits:
+            n = len(visit.tokens) - visit.computed
+            if n > 1 and not self.tokens:
                 continue
-            n = min(n, 1 + budget)
-            budget -= n - 1
-        work.append((visit, n))
-    return work, budget
+            n = min(n, 1 + self.tokens)
+            if visit.unchecked:
+                n = self._checked(visit, n)
+            if n:
+                self.tokens -= n - 1
+                work.append((visit, n))
+        return work
+
+    def _checked(self, visit: Visit, n: int) -> int:
+        """How many of ``n`` tokens can be fed, for the checks that this takes."""
+        places = visit.to_check(n)
+        if len(places) > self.checks:
+            n = places.start + self.checks - visit.computed - 1
+            places = visit.to_check(n)
+        self.checks -= len(places)
+        return n
