@@ -63,6 +63,14 @@ def test_paths_are_relative_to_the_file_and_members_know_what_to_load(pair: Path
     assert problems(pair) == []
 
 
+def test_paths_of_an_algorithm_within_another(pair: Path) -> None:
+    path = pair.parent / "query.yaml"
+    then = "{algorithm: r2r, args: {router: router.pt}}"
+    text = pair.read_text().replace("{router: router.pt}", f"{{then: {then}}}")
+    path.write_text(text.replace("algorithm: r2r\n", "algorithm: query\n"))
+    assert RouterScore(str(pair.parent / "router.pt")) in load(path, environment={}).declared(0)
+
+
 def test_a_file_that_is_not_there(pair: Path) -> None:
     (pair.parent / "router.pt").unlink()
     (pair.parent / "head.pt").unlink()

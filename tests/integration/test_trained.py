@@ -248,3 +248,13 @@ def test_a_small_model_on_two_ranks(
     config = {**trained.config, "models": [{**first, "tp_size": 2}, second]}
     with Server(config) as server:
         check(server, trained, pair, problems[:6], tuple(trained.rules))
+
+
+def test_deferring_by_a_model_that_was_not_made_for_it_is_refused(
+    demo_server: Server, problems: list[list[int]]
+) -> None:
+    body = {"input_ids": problems[0], "model": "demo:co_llm"}
+    answer = demo_server.client.post("/generate", json=body)
+    assert answer.status_code == 400
+    assert "names no Co-LLM model" in answer.text
+    demo_server.assert_clean()

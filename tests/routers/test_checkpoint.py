@@ -120,6 +120,13 @@ def test_a_network_made_for_training_is_saved_and_loaded(tmp_path: Path) -> None
         assert "tiny" in file.metadata()["tokenrouter_router"]
 
 
+def test_the_published_size() -> None:
+    """54.7 M trainable parameters on a small model of hidden size 1024."""
+    with torch.device("meta"):
+        network = RouterNetwork(Architecture("HiddenStatesTokenLMHeadLogitsClassifier", 1024))
+    assert sum(each.numel() for each in network.parameters()) == 54_677_505
+
+
 class Malicious:
     """Its pickle makes a file when it is loaded."""
 
@@ -163,7 +170,15 @@ WRONG = {
     "use_position_embedding is not served": changed(use_position_embedding=True),
     r"combined_projection\.weight is \[16, 36\], not \[32, 36\]": changed(hidden_dims=[32, 16, 16]),
     "has no place in it": changed(hidden_dims=[16]),
-    "its sizes are impossible|describes no router": changed(hidden_dims=[]),
+    "describes no router": changed(hidden_dims=[]),
+    r"'outputs': 2, .* describes no router": checkpoint("LogitsClassifier", classes=2),
+    "its sizes are impossible": changed(expansion_factor=-1),
+    "has no attribute 'items'": {**checkpoint(), "state_dict": [1]},
+    "has no attribute 'get'": {**checkpoint(), "init_args": [1]},
+    r"'float' object has no attribute 'shape'": {
+        **checkpoint(),
+        "state_dict": {**checkpoint()["state_dict"], "combined_projection.weight": 1.0},
+    },
     "its threshold, 7.0, is no probability": checkpoint(threshold=7.0),
     "it holds a list, not a dictionary": [1, 2],
 }  # fmt: skip

@@ -130,10 +130,15 @@ def resolve(settings: Mapping[Any, Any], base: Path) -> dict[str, Any]:
 
 
 def resolve_trained(arguments: Mapping[Any, Any], base: Path) -> dict[Any, Any]:
-    """An algorithm's arguments, in which files of trained networks are absolute, if they exist."""
+    """An algorithm's arguments, in which files of trained networks are absolute, if they exist.
+
+    Also within: an algorithm may take another one, with arguments of its own.
+    """
     resolved = dict(arguments)
-    for key in TRAINED & resolved.keys():
-        if isinstance(value := resolved[key], str) and not unusable(path := base / value):
+    for key, value in arguments.items():
+        if isinstance(value, Mapping):
+            resolved[key] = resolve_trained(value, base)
+        elif key in TRAINED and isinstance(value, str) and not unusable(path := base / value):
             resolved[key] = str(path.absolute()) if path.exists() else value
     return resolved
 

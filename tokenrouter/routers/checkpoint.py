@@ -146,10 +146,10 @@ def _load_official(path: Path, field: str) -> Router:
     missing = [key for key in ("model_type", "init_args", "state_dict") if key not in content]
     if missing:
         raise unreadable(field, path, f"it has no {', '.join(missing)}")
-    tensors = {name: each for name, each in content["state_dict"].items() if name != _EMBEDDING}
     arguments = content["init_args"]
     common = content.get("common_args") or {}
     try:
+        tensors = {name: each for name, each in content["state_dict"].items() if name != _EMBEDDING}
         shape = _architecture(content["model_type"], arguments, tensors)
         threshold = common.get("threshold")
         chosen = DEFAULT_THRESHOLD if threshold is None else float(threshold)
@@ -180,8 +180,6 @@ def _architecture(
         raise ValueError("use_position_embedding is not served: a position has no place in a step")
     kind = MODEL_TYPES[model_type]
     outputs = arguments.get("num_classes", 3) if kind.classes else arguments.get("output_dim", 1)
-    if outputs not in (1, 3):
-        raise ValueError(f"{outputs} outputs: 1 and 3 are known")
     return Architecture(
         model_type=model_type,
         hidden_size=_hidden_size(kind.inputs, tensors),
@@ -206,7 +204,8 @@ def _hidden_size(inputs: tuple[str, ...], tensors: Mapping[str, torch.Tensor]) -
 
 def _network(shape: Architecture, path: Path, field: str) -> RouterNetwork:
     """Without memory: its tensors are to be assigned."""
-    if shape.model_type not in MODEL_TYPES or not shape.widths:
+    known = shape.model_type in MODEL_TYPES and shape.outputs in (1, 3)
+    if not known or not shape.widths or min(shape.widths) < 1:
         raise unreadable(field, path, f"{asdict(shape)} describes no router")
     try:
         with torch.device("meta"):

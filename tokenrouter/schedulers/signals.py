@@ -214,6 +214,8 @@ OfLogits = (
 """Signals of the raw logits alone."""
 OfNetworks = RouterScore | CiterConfidence
 """Signals of networks, which members load at their start: of those that a configuration names."""
-Signal = OfLogits | OfNetworks | DeferralProbability | Proposals
+Trained = OfNetworks | DeferralProbability
+"""Signals that not every member can give: `subserver.engine.Engine.prepare` refuses the others."""
+Signal = OfLogits | Trained | Proposals
 """What has a value in `Step.signals`."""
 Declared = Signal | Checks

@@ -44,7 +44,7 @@ class Blocking:
         self._preparing: list[int] = []
 
     def prepare(self, uid: int) -> None:
-        """The visit has a grammar, which must be compiled before it steps."""
+        """The visit may not step before the engine has what it needs: see `Visit.prepares`."""
         self._preparing.append(uid)
 
     def starved(self, visits: Sequence[Visit]) -> None:

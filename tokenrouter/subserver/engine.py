@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tokenrouter.ipc.messages import Action, Logprob, Route, Sampling
 from tokenrouter.schedulers.base import Check, Request, RoutingScheduler
-from tokenrouter.schedulers.signals import Checks, Signal
+from tokenrouter.schedulers.signals import Checks, Signal, Trained
 from tokenrouter.subserver.finish import FinishRule
 
 
@@ -101,6 +101,12 @@ class Visit:
     def first_draft(self) -> int:
         """Position of the first of the drafts to check."""
         return len(self.tokens) - self.scratch - self.unchecked
+
+    @property
+    def prepares(self) -> bool:
+        """Whether it needs more than memory, for which `Engine.prepare` is asked."""
+        trained = any(isinstance(signal, Trained) for signal in self.signals)
+        return self.sampling.grammar is not None or trained
 
     def would_end(self, token: int) -> bool:
         """Whether the output ends with ``token`` next, if the algorithm wants to know."""
@@ -204,7 +210,8 @@ class Engine(Protocol):
         any thread).
 
         Raises:
-            RequestError: it will never be: the request's grammar is none.
+            RequestError: it will never be: the request's grammar is none, or its algorithm asks
+                for what this member was not made for.
         """
 
     def abandon(self, visit: Visit) -> None:

@@ -255,10 +255,15 @@ class Subserver:
             home, event = self._events.popleft()
             try:
                 self.visits.apply(home, event, now)
-                if isinstance(event, Open) and event.sampling.grammar is not None:
-                    self.blocking.prepare(event.uid)
+                if isinstance(event, Open):
+                    self._prepare(event.uid)
             except RoutingError as error:
                 self._fail(event.uid, home, error)
+
+    def _prepare(self, uid: int) -> None:
+        visit = self.visits.get(uid)
+        if visit is not None and visit.prepares:
+            self.blocking.prepare(uid)
 
     def _fail(self, uid: int, home: int, error: RoutingError | RequestError) -> None:
         self._events.append((home, Stepped(uid, (), False)))
