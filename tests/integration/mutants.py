@@ -113,8 +113,8 @@ def forgotten_penalty(*arguments: Any) -> None:
 
     def count(self: Penalties, tokens: Sequence[int], change: int) -> None:
         nonlocal calls
-        calls += 1
-        real(self, tokens[calls % 2 :], change)
+        calls += change > 0
+        real(self, tokens[calls % 2 :] if change > 0 else tokens, change)
 
     if arguments[2] == 0:
         Penalties._count = count  # type: ignore[method-assign]
