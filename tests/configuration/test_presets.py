@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.configuration.folders import model_folder
 from tokenrouter.cli_flags import gather
 from tokenrouter.config import Config, load, read, served
 from tokenrouter.configuration.dump import dump
@@ -86,6 +88,20 @@ def test_a_problem_is_traced_to_where_it_was_written(tmp_path: Path) -> None:
         load(path, gather({"algorithms": '{"random": {"router_threshold": 4}}'}), {})
     with pytest.raises(ConfigError, match="--algorithms: not JSON"):
         gather({"algorithms": "random"})
+
+
+def test_the_example_of_the_manual_is_a_valid_one(tmp_path: Path) -> None:
+    manual = (Path(__file__).parents[2] / "README.md").read_text()
+    [example] = re.findall(
+        r"```yaml\n(served_name: demo\n[^`]*\nalgorithms: .*?)```", manual, re.DOTALL
+    )
+    folder = tmp_path / "model"
+    model_folder(folder)
+    path = tmp_path / "routes.yaml"
+    path.write_text(re.sub(r"/models/[^}]+", str(folder), example))
+    config = load(path, None, {})
+    assert [*config.algorithms] == ["careful", "random"]
+    assert config.algorithms["careful"].router_threshold == 0.1
 
 
 def test_what_is_dumped_can_be_loaded_again(tmp_path: Path) -> None:

@@ -184,6 +184,7 @@ def test_no_request_runs_code_of_its_choice(mixed: Config) -> None:
         ("demo:random@5", {}, "model", "from 0 to 1, got 5"),
         ("demo:random@x", {}, "model", "must be a number"),
         ("demo:levels@0.5", {}, "model", "leave one of the two out"),
+        ("demo:r2r", {}, "model", "r2r needs settings from whoever runs the server"),
         ("demo:random", {"router_threshold": 2.0}, "routing.router_threshold", "from 0 to 1"),
         ("demo", {"algorithm": "random", "router_threshold": 2.0}, "routing.router_threshold", "1"),
         ("demo:random", {"algorithm": "single"}, "routing.algorithm", "disagree"),

@@ -551,3 +551,29 @@ def test_every_member_always_knows_what_it_needs(seed, members, eager, events):
     final = len(writers) - drafts
     assert output.tokens == truth[3 : 3 + final]
     assert output.member_tokens == [writers[:final].count(m) for m in range(members)]
+
+
+def test_the_first_token_of_a_stream_is_the_first_that_stands():
+    times = iter([1.0, 2.0, 3.0, 4.0])
+    home = Home(
+        0,
+        make_roster(2, eos_ids=[(199,), (198,)]),
+        lambda member, message: None,
+        lambda uid: 0,
+        lambda ids: "".join(map(chr, ids)),
+        clock=lambda: next(times),
+    )
+    home.receive(FRONT_END, make_submit(1, PROMPT, stream=True, sampling=limit(9, stop=("n",))))
+    home.receive(0, Commit(1, 1, 3, [110], drafts=1))  # "n", which ends nothing as a draft
+    home.receive(0, HandOver(1, 1, 4, [111], 1, drafts=2))
+    assert home.take_outputs() == []
+    home.receive(1, HandOver(1, 2, 3, [112], 0))  # both are taken back
+    [output] = home.take_outputs()
+    assert (output.tokens, output.started, output.first_token) == ([112], 1.0, 2.0)
+    home.receive(0, Commit(1, 3, 4, [113, 110, 114], drafts=2))
+    home.receive(0, HandOver(1, 3, 7, [115], 1, drafts=3))
+    home.receive(1, HandOver(1, 4, 7, [116], 0))  # all stand, and the stop string cuts
+    [output] = home.take_outputs()
+    assert output.tokens == [113, 110]
+    assert output.finish == {"type": "stop", "matched": "n"}
+    assert output.first_token == 2.0

@@ -157,6 +157,11 @@ def _routed(
     except ConfigError as error:
         field = algorithm.field if threshold.value is None else threshold.field
         complaint = str(error).removeprefix("router_threshold: ")
+        if complaint.startswith("algorithm_args"):
+            complaint = (
+                f"{preset.algorithm} needs settings from whoever runs the server (key "
+                f"algorithms): {complaint}"
+            )
         raise RequestError(f"{field}: {complaint}", field) from error
     return route
 
