@@ -63,6 +63,17 @@ def test_paths_are_relative_to_the_file_and_members_know_what_to_load(pair: Path
     assert problems(pair) == []
 
 
+def test_the_router_of_the_embedded_pair(tmp_path: Path) -> None:
+    models = {name: {"model_path": f"demo:{name}"} for name in ("small", "large")}
+    args = {"router": "demo:router.safetensors"}
+    config = load(
+        None, {"algorithm": "r2r", "algorithm_args": args, "port": 0, "models": models}, {}
+    )
+    assert examine(config, Machine(ram=64 * GIB)).problems == []
+    [signal] = config.declared(0)
+    assert isinstance(signal, RouterScore) and Path(signal.path).parent.name == "models"
+
+
 def test_paths_of_an_algorithm_within_another(pair: Path) -> None:
     path = pair.parent / "query.yaml"
     then = "{algorithm: r2r, args: {router: router.pt}}"

@@ -132,14 +132,18 @@ def resolve(settings: Mapping[Any, Any], base: Path) -> dict[str, Any]:
 def resolve_trained(arguments: Mapping[Any, Any], base: Path) -> dict[Any, Any]:
     """An algorithm's arguments, in which files of trained networks are absolute, if they exist.
 
-    Also within: an algorithm may take another one, with arguments of its own.
+    Also within: an algorithm may take another one, with arguments of its own. ``demo:FILE`` is
+    one of the embedded pair's.
     """
     resolved = dict(arguments)
     for key, value in arguments.items():
         if isinstance(value, Mapping):
             resolved[key] = resolve_trained(value, base)
-        elif key in TRAINED and isinstance(value, str) and not unusable(path := base / value):
-            resolved[key] = str(path.absolute()) if path.exists() else value
+        elif key in TRAINED and isinstance(value, str):
+            demo = value.startswith(DEMO_PREFIX)
+            path = DEMO_MODELS / value.removeprefix(DEMO_PREFIX) if demo else base / value
+            if not unusable(path) and path.exists():
+                resolved[key] = str(path.absolute())
     return resolved
 
 
