@@ -9,7 +9,9 @@ from tests.subserver.builders import GREEDY, FakeEngine, route
 from tests.subserver.harness import Characters
 from tokenrouter.errors import RoutingError
 from tokenrouter.ipc.messages import Close, HandOver, Open, Route
-from tokenrouter.subserver.engine import Visit
+from tokenrouter.schedulers.base import Check
+from tokenrouter.schedulers.signals import Checks
+from tokenrouter.subserver.engine import Checked, Visit
 from tokenrouter.subserver.routing import Router
 from tokenrouter.subserver.visits import Stepped, Visits
 
@@ -153,3 +155,42 @@ def test_a_visit_whose_algorithm_cannot_be_made_is_not_there():
     visits.apply(HOME, Close(7), 2.0)
     assert len(visits) == 0
     assert visits.stale == 2
+
+
+def drafts_arrive(cached: int = 4) -> tuple[Visits, FakeEngine, Visit]:
+    """Two drafts to check, after the prompt, and two scratch tokens."""
+    visits, engine, visit = opened()
+    visit.check = Checks()
+    visits.apply(HOME, HandOver(7, 3, 4, [21, 22], 0, b"", drafts=2), 9.0)
+    visit.tokens += [50, 51]
+    visit.scratch, visit.computed = 2, cached
+    engine.calls.clear()
+    return visits, engine, visit
+
+
+def found(visit: Visit, count: int) -> list[Check]:
+    """What a step found of drafts, as the loop keeps it."""
+    checks = [Check(30 + i, 0.5, False) for i in range(count)]
+    visit.checked += map(Checked, checks)
+    return checks
+
+
+def test_checks_of_a_step_that_read_scratch_tokens_stay():
+    visits, engine, visit = drafts_arrive(cached=8)
+    checks = found(visit, 2)
+    step = visits.finish_step(visit, 60, {})
+    assert (step.checks, step.scratch) == (checks, True)
+    assert len(visit.checked) == 2, "their log probabilities are asked for after the decision"
+    assert (visit.tokens, visit.scratch) == ([*PROMPT, 21, 22], 0)
+    assert engine.calls == [("truncate", 7, 6)]
+    visits.apply(HOME, Stepped(7, (), True, 0, 2), 10.0)
+    assert (visit.checked, visit.unchecked, visit.pending) == ([], 0, 1)
+
+
+def test_drafts_whose_contexts_are_forgotten_are_checked_again():
+    visits, engine, visit = drafts_arrive(cached=5)
+    found(visit, 2)
+    assert visit.to_check(3) == range(0)
+    visits.feed_again(visit)
+    assert engine.calls == [("truncate", 7, 3)]
+    assert (visit.checked, visit.to_check(5)) == ([], range(4, 6))

@@ -307,6 +307,16 @@ def test_tokens_followed_at_once_have_a_limit_together(
     assert driver.step([(visit, visit.pending)]).failed
 
 
+def test_drafts_that_their_grammar_forbids_end_the_request(driver: Driver) -> None:
+    """Also where they come in chunks: what the first one finds is found again."""
+    visit = ready(driver, driver.visit([65, 66], asks()))
+    driver.hand(visit, [ord("z"), ord("a")])
+    driver.admit(visit)
+    assert 0 not in driver.step([(visit, visit.pending - 1)]).failed
+    failed = driver.step([(visit, visit.pending)]).failed
+    assert "cannot be followed" in failed[0]
+
+
 def test_off(bytes_served: Served, driver: Driver) -> None:
     bytes_served.engine._grammars = False
     bytes_served.engine._compiler = None
