@@ -17,8 +17,10 @@ class Words:
     def __init__(self, *pieces: str | bytes) -> None:
         self._pieces = [each.encode() if isinstance(each, str) else each for each in pieces]
         self.longest = 0
+        self.calls = 0
 
     def decode(self, ids: Sequence[int]) -> str:
+        self.calls += 1
         self.longest = max(self.longest, len(ids))
         return b"".join(self._pieces[each] for each in ids).decode(errors="replace")
 
@@ -73,6 +75,21 @@ def test_only_a_few_tokens_are_decoded():
     words = Words("a", "b", "\n")
     completions(BLANK_LINE, words, [0] * 100 + [2, 2])
     assert words.longest == 3
+
+
+def test_a_token_that_cannot_complete_it_is_decoded_once():
+    words = Words("a", "b", "\n")
+    completions(BLANK_LINE, words, [0, 1] * 100)
+    assert words.calls == 2
+
+
+def test_a_space_that_a_vocabulary_drops_at_the_beginning():
+    class Stripping(Words):
+        def decode(self, ids: Sequence[int]) -> str:
+            return super().decode(ids).removeprefix(" ")
+
+    words = Stripping("end", ".", " Next")
+    assert completions(". ", words, [0, 1, 2, 0, 2, 1, 2]) == [2, 6]
 
 
 def test_it_equals_a_search_of_the_whole_text():

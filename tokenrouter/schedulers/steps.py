@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from tokenrouter.schedulers.arguments import text
 
 BLANK_LINE = "\n\n"
+PART = "\ufffd"
+"""In the text of tokens that have a character in part."""
 
 
 class Delimiter:
@@ -23,6 +25,8 @@ class Delimiter:
         # Each of the tokens over which it spreads has a byte of it; one more, as a character
         # may be split between tokens before it.
         self._window = 1 + len(delimiter.encode())
+        self._last = delimiter[-1]
+        self._candidates: dict[int, bool] = {}
 
     def completed(
         self,
@@ -34,7 +38,20 @@ class Delimiter:
         """Whether ``token`` after ``tokens`` completes it.
 
         Only what lies at positions from ``start`` on counts, and only its last few tokens are
-        decoded: the delimiter must not be among ``tokens[start:]`` yet.
+        decoded, if need be: the delimiter must not be among ``tokens[start:]`` yet. ``decode``
+        is always the same vocabulary's.
         """
+        if not self._may_complete(decode, token):
+            return False
         first = max(start, len(tokens) + 1 - self._window)
         return self._text in decode([*tokens[first:], token])
+
+    def _may_complete(self, decode: Callable[[Sequence[int]], str], token: int) -> bool:
+        """Whether ``token`` has the last character or a part of it; kept for each of the ids."""
+        known = self._candidates.get(token)
+        if known is None:
+            alone = decode([token])
+            # Some vocabularies drop a space at the beginning of a text.
+            known = self._last in alone or self._last == " " or PART in alone
+            self._candidates[token] = known
+        return known
