@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -72,6 +74,20 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path, error: Exception) -> None:
         store.write("a", full)
     assert store.path("a").read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "manifest.json"]
+
+
+def test_torch_does_not_say_that_the_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(_: Path) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598")
+
+    store = Store(tmp_path, {})
+    with pytest.raises(RuntimeError, match="unexpected pos"):
+        store.write("a", fails)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(MeasurementError, match="No space left on device"):
+        store.write("a", fails)
 
 
 def test_a_mistake_is_no_full_disk(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from safetensors.torch import load_file, save_file
 from tokenrouter.errors import ConfigError, MeasurementError
 
 MANIFEST = "manifest.json"
+FULL_BYTES = 1 << 20
+"""A disk with less free space is full."""
 Arrays = dict[str, torch.Tensor]
 
 
@@ -81,8 +84,9 @@ class Store:
                 os.fsync(file.fileno())
             partial.replace(path)
         except Exception as error:
+            cause = _cause(error, self.folder)
             partial.unlink(missing_ok=True)
-            if (cause := _cause(error)) is None:
+            if cause is None:
                 raise
             raise MeasurementError(
                 f"{path}: cannot be written: {cause}; once it can be, the same command goes on "
@@ -90,10 +94,15 @@ class Store:
             ) from error
 
 
-def _cause(error: Exception) -> str | None:
-    """Why the system refused a file, as the libraries that write tensors tell it, or None."""
+def _cause(error: Exception, folder: Path) -> str | None:
+    """Why the system refused a file, as the libraries that write tensors tell it, or None.
+
+    torch does not: what it raises on a full disk speaks of positions in the file.
+    """
     if isinstance(error, OSError):
         return error.strerror or str(error)
     text = str(error)
     names = (os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO))
-    return next((name for name in names if name in text), None)
+    found = next((name for name in names if name in text), None)
+    full = isinstance(error, RuntimeError) and shutil.disk_usage(folder).free < FULL_BYTES
+    return os.strerror(errno.ENOSPC) if full else found
