@@ -45,7 +45,10 @@ console = Console()
 
 @dataclass(frozen=True)
 class Sizes:
-    """Problems: to judge claims on, to judge other methods on, and to choose thresholds on."""
+    """Problems: to judge claims on, to judge other methods on, and to choose thresholds on.
+
+    Thresholds of other methods are chosen on half as many.
+    """
 
     claimed: int
     others: int
@@ -95,8 +98,9 @@ def thresholds(
 def measured(lab: Lab, job: Job, sizes: Sizes, found: Found) -> Iterator[Point]:
     """Every point of a job, and how its answers stream."""
     count = sizes.claimed if job.claimed else sizes.others
+    tuning = sizes.thresholds if job.claimed else sizes.thresholds // 2
     known = found.shares.setdefault(job.method.name, {})
-    chosen = thresholds(lab, job, sizes.thresholds, known)
+    chosen = thresholds(lab, job, tuning, known)
     for target in set(job.targets) - chosen.keys():
         found.missing[f"{job.method.name} at {target:.0%}"] = "no threshold has this share"
     for target, threshold in chosen.items():
@@ -174,7 +178,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few problems: 100, 50 and 50")
     parser.add_argument("--problems", type=int, default=2000, help="that claims are judged on")
     parser.add_argument("--others", type=int, default=400, help="for what no claim is about")
-    parser.add_argument("--tuning", type=int, default=200, help="problems to choose thresholds on")
+    parser.add_argument("--tuning", type=int, default=400, help="problems to choose thresholds on")
     parser.add_argument("--cache", type=Path, default=CACHE, metavar="FOLDER")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE")
