@@ -1,4 +1,4 @@
-"""Hindsight and query level on the demo pair: equal to loops that know nothing of the runtime."""
+"""Hindsight and query level, served by real models: equal to loops that know nothing of the runtime."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tests.integration.deployments import demo
-from tests.integration.models import DEMO
+from tests.integration.deployments import cascade, demo
+from tests.integration.models import DEMO, TRIO_EOS
 from tests.integration.reference import MIN_DISTANCE, MIN_GAP
 from tests.integration.server import Server
 from tokenrouter.routers import citer
@@ -52,6 +52,7 @@ class Loop:
     tau: float = TAU
     stop: list[int] | None = None
     count: int = COUNT
+    ends: tuple[int, ...] = (END,)
     writers: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     margin: float = float("inf")
@@ -62,17 +63,16 @@ class Loop:
     def __post_init__(self) -> None:
         self.tokens = list(self.prompt)
         self.verified = len(self.prompt)
+        self.last = len(self.models) - 1
 
     def run(self) -> Loop:
         while not self.over:
-            small = self.laws(SMALL)[-1]
-            entropy = float(torch.special.entr(small.exp()).sum())
-            self.note(entropy, self.tau)
-            if entropy >= self.tau:
-                self.look_back() or self.write(LARGE)
+            member = self.next()
+            if member == self.last:
+                self.look_back() or self.write(member)
                 self.verified = len(self.tokens)
                 continue
-            self.write(SMALL)
+            self.write(member)
             if self.verify is None:
                 continue
             full = len(self.tokens) - self.verified >= self.verify.get("window", self.count)
@@ -80,22 +80,35 @@ class Loop:
                 if self.verify.get("final", True) and self.look_back():
                     self.verified = len(self.tokens)
             elif full:
-                self.look_back() or self.write(LARGE)
+                self.look_back() or self.write(self.last)
                 self.verified = len(self.tokens)
         return self
+
+    def next(self) -> int:
+        """Of two, the large one where the small one is unsure; of more, the first that is sure."""
+        if self.last == LARGE:
+            entropy = float(torch.special.entr(self.laws(SMALL)[-1].exp()).sum())
+            self.note(entropy, self.tau)
+            return LARGE if entropy >= self.tau else SMALL
+        for member in range(self.last):
+            top = float(self.laws(member)[-1].max().exp())
+            self.note(top, self.tau)
+            if top >= self.tau:
+                return member
+        return self.last
 
     def look_back(self) -> bool:
         if self.verify is None:
             return False
         self.checks += 1
-        laws = self.laws(LARGE)
+        laws = self.laws(self.last)
         for position in range(self.verified, len(self.tokens)):
             probability = float(laws[position - 1, self.tokens[position]].exp())
             self.note(probability, EPSILON)
             if probability < EPSILON:
                 output = position - len(self.prompt)
                 del self.tokens[position:], self.writers[output:], self.logprobs[output:]
-                self.write(LARGE)
+                self.write(self.last)
                 self.cuts += 1
                 return True
         return False
@@ -109,7 +122,7 @@ class Loop:
 
     def laws(self, member: int) -> torch.Tensor:
         """Log probabilities after each token."""
-        key = (member, *self.tokens)
+        key = (id(self.models[member]), *self.tokens)
         if key not in KNOWN:
             with torch.no_grad():
                 logits = self.models[member](torch.tensor([self.tokens])).logits[0]
@@ -126,7 +139,11 @@ class Loop:
     @property
     def over(self) -> bool:
         stopped = self.stop is not None and self.output[-len(self.stop) :] == self.stop
-        return len(self.output) >= self.count or self.output[-1:] == [END] or stopped
+        return (
+            len(self.output) >= self.count
+            or (self.output[-1:] and self.output[-1] in self.ends)
+            or stopped
+        )
 
     @property
     def honest(self) -> bool:
@@ -196,12 +213,12 @@ def ask(server: Server, name: str, prompts: Sequence[list[int]], **sampling: Any
         return list(pool.map(one, prompts))
 
 
-def assert_equal(answer: Any, loop: Loop) -> None:
+def assert_equal(answer: Any, loop: Loop, names: Sequence[str] = NAMES) -> None:
     meta = answer["meta_info"]
     assert answer["output_ids"] == loop.output
     assert meta["completion_tokens"] == len(loop.output)
-    assert meta["routing"]["token_models"] == [NAMES[member] for member in loop.writers]
-    counts = {name: loop.writers.count(member) for member, name in enumerate(NAMES)}
+    assert meta["routing"]["token_models"] == [names[member] for member in loop.writers]
+    counts = {name: loop.writers.count(member) for member, name in enumerate(names)}
     assert meta["routing"]["tokens"] == counts
     values = [value for value, *_ in meta["output_token_logprobs"]]
     assert values == pytest.approx(loop.logprobs, abs=TOLERANCE)
@@ -315,3 +332,25 @@ def test_a_head_chooses_by_the_small_models_last_hidden_state(
             assert answer["meta_info"]["routing"]["hand_overs"] == large
     assert chosen == {True, False}
     server.assert_clean()
+
+
+@pytest.mark.slow
+def test_cascades_of_three_models(trio: dict[str, Path], texts: list[list[int]]) -> None:
+    """Random weights agree on nothing: most drafts are taken back."""
+    load = AutoModelForCausalLM.from_pretrained
+    models = [load(folder, torch_dtype=torch.float32).eval() for folder in trio.values()]
+    config = cascade(trio, (1, 2, 3), model={"max_total_tokens": 500, "chunked_prefill_size": 16})
+    verify = {"verify": {"epsilon": EPSILON}}
+    config |= {"algorithm_args": verify, "served_name": "demo"}
+    loops = [Loop(models, text, verify["verify"], tau=0.3, ends=(*TRIO_EOS, END)) for text in texts]
+    with Server(config) as server:
+        answers = ask(server, "cascade", texts)
+        server.assert_clean()
+        assert sum(state["evictions"] for state in server.states()) > 0
+    for answer, loop in zip(answers, map(Loop.run, loops), strict=True):
+        if loop.honest:
+            assert_equal(answer, loop, tuple(trio))
+    honest = [loop for loop in loops if loop.honest]
+    assert len(honest) >= 0.75 * len(loops), "choose other prompts: margins are too small"
+    assert sum(loop.cuts for loop in honest) > 50
+    assert {member for loop in honest for member in loop.writers} == {0, 1, 2}
