@@ -1,4 +1,4 @@
-"""Hindsight and query level, served by real models: equal to loops that know nothing of the runtime."""
+"""Hindsight and query level, served by real models: equal to loops that know no runtime."""
 
 from __future__ import annotations
 
