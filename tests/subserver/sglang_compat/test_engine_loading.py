@@ -99,7 +99,7 @@ def test_what_an_engine_says_of_itself(served: Served) -> None:
     assert engine.context_length == 512
     assert engine.vocab_size == VOCABULARY
     assert engine.eos_ids == (EOS,)
-    assert engine.decode([5, 6, EOS]) == f"w5 w6 w{EOS}"
+    assert engine.vocabulary.decode([5, 6, EOS]) == f"w5 w6 w{EOS}"
 
 
 def test_queues_stay_empty(served: Served) -> None:
