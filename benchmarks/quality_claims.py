@@ -23,11 +23,10 @@ Curves = Mapping[str, Sequence[Point]]
 def with_bounds(served: Curves, oracle: Point) -> dict[str, list[Point]]:
     """``served`` and the curves that are computed from the models' own answers and the oracle's."""
     (small,), (large,) = served[SMALL.name], served[LARGE.name]
-    shares = sorted({*SHARES, *(point.share for point in served.get(R2R.name, ()))})
     parts = [part * oracle.share for part in (0.25, 0.5, 0.75)]
     computed = {
-        "random query mixing": [query_mixing(small, large, share) for share in shares],
-        "query oracle": [query_oracle(small, large, share) for share in shares],
+        "random query mixing": [query_mixing(small, large, share) for share in SHARES],
+        "query oracle": [query_oracle(small, large, share) for share in SHARES],
         "token oracle": [*(spent("token oracle", small, oracle, part) for part in parts), oracle],
     }
     return {**{name: list(points) for name, points in served.items()}, **computed}

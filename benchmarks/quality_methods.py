@@ -41,6 +41,11 @@ class Job:
     claimed: bool = False
 
 
+def verified(**options: int) -> dict[str, Any]:
+    """Arguments of an algorithm whose tokens are checked afterwards."""
+    return {"verify": {"epsilon": 0.1, "final": True, **options}}
+
+
 TRAINED = {"router": str(ROUTER)}
 SMALL = Method("small", "single", model="demo/small")
 LARGE = Method("large", "single", model="demo/large")
@@ -49,8 +54,9 @@ PROBABILITY = Scale("logit", 1e-3, 0.999)
 ENTROPY = Method("entropy", "entropy", scale=NATS)
 R2R = Method("r2r", "r2r", TRAINED, PROBABILITY)
 RANDOM = Method("random", "random", scale=Scale("log", 1e-4, 1.0, rises=True))
-HINDSIGHT = Method("entropy + verify", "entropy", {"verify": {"epsilon": 0.1, "final": True}}, NATS)
-R2R_HINDSIGHT = Method("r2r + verify", "r2r", TRAINED | HINDSIGHT.args, PROBABILITY)
+HINDSIGHT = Method("entropy + verify", "entropy", verified(), NATS)
+WINDOW = Method("entropy + verify, window 16", "entropy", verified(window=16), NATS)
+R2R_HINDSIGHT = Method("r2r + verify", "r2r", TRAINED | verified(), PROBABILITY)
 AU = Scale("linear", 1.5, 2.25)
 EU = Scale("linear", 0.1, 0.29)
 SENTENCE = {"delimiter": ". "}
@@ -73,6 +79,7 @@ CURVES = (
 OTHERS = (
     Job(R2R_HINDSIGHT, (0.01, 0.02, 0.03)),
     Job(Method("cascade", "cascade", scale=Scale("logit", 0.3, 0.9999, rises=True)), COMPARED),
+    Job(WINDOW, (0.03,)),
     Job(Method("speculative", "speculative")),
     Job(Method("speculative, adaptive", "speculative", {"adaptive": True})),
     Job(Method("chow, alpha 0.1", "speculative", {"rule": "chow"}, threshold=0.1)),

@@ -12,6 +12,10 @@ from quality_statistics import Resampled, interval
 
 Delays = Mapping[tuple[str, float | None], Mapping[str, float]]
 """`quality_runs.streamed`, by method and threshold."""
+COLOURS = [f"C{number}" for number in range(10)]
+MARKERS = "osv^D*P"
+WIDEST = 21.0
+"""Share of large tokens up to which is shown, in per cent."""
 HEADER = (
     "| method | threshold | problems | share of large tokens | exact | large passes a token "
     "| small passes a token | tokens/s | first chunk, ms | tokens a chunk, longest |"
@@ -56,26 +60,27 @@ def plot(curves: Curves, target: Path) -> None:
     """Accuracy over the share of large tokens; dashed: computed, not served."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 4.6), layout="constrained")
+    figure = Figure(figsize=(8.4, 4.6), layout="constrained")
     axes = figure.subplots()
     (small,), (large,) = curves[SMALL.name], curves[LARGE.name]
-    for name, points in curves.items():
-        if name in (SMALL.name, LARGE.name):
-            continue
+    routed = [each for each in curves.items() if each[0] not in (SMALL.name, LARGE.name)]
+    for number, (name, points) in enumerate(routed):
         ordered = sorted(points, key=lambda each: each.share)
         if not ordered[0].seconds:
             ordered.insert(0, small)
         shares = [100 * each.share for each in ordered]
-        style = "o-" if points[0].seconds else "--"
-        axes.plot(shares, [each.accuracy for each in ordered], style, markersize=4, label=name)
+        line = {"marker": MARKERS[number % len(MARKERS)]} if points[0].seconds else {"ls": "--"}
+        colour = COLOURS[number % len(COLOURS)]
+        accuracies = [each.accuracy for each in ordered]
+        axes.plot(shares, accuracies, color=colour, markersize=4, label=name, **line)
     axes.axhline(large.accuracy, color="black", linewidth=0.8)
     axes.axhline(KEPT * large.accuracy, color="black", linewidth=0.8, linestyle=":")
     axes.axhline(small.accuracy, color="grey", linewidth=0.8)
-    axes.set_xlim(0, 16)
+    axes.set_xlim(0, WIDEST)
     axes.set_xlabel("share of tokens by the large model, %")
     axes.set_ylabel("answers exact")
     axes.set_title(
         f"lines: large alone, {KEPT:.0%} of it (dotted), small alone; dashed: computed", size=8
     )
-    axes.legend(fontsize=7)
+    figure.legend(fontsize=7, loc="outside right center")
     figure.savefig(target, dpi=150)
