@@ -121,6 +121,14 @@ def forgotten_penalty(*arguments: Any) -> None:
     run_member(*arguments)
 
 
+def no_residual(*arguments: Any) -> None:
+    """What replaces a draft is drawn from the large model's law itself."""
+    from tokenrouter.subserver.sglang_compat import acceptance
+
+    acceptance.residual = lambda mixture, target, proposed: target.clone()
+    run_member(*arguments)
+
+
 def _run(
     corrupt: Callable[[Any, Step, Sequence[Work], Any], StepBatch],
     config: Config,

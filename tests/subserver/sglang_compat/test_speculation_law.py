@@ -24,7 +24,6 @@ from tokenrouter.subserver.sglang_compat import acceptance
 
 PROMPT = [5, 17, 250, 31, 8, 99]
 COUNT = 1200
-BRANCHES = 5
 ROUTE = Route("speculative", (0, 1), 0, token_models=True)
 NOISE = 0.03
 """Added to the large model's weights, it makes the small one's laws similar, and other ones."""
@@ -105,7 +104,7 @@ def chance(pair: Pair, case: Case, seeded: bool = False, count: int = COUNT) -> 
     answers = sample(pair, route, samplings)
     writers = [writer for answer in answers for writer in answer.models]
     assert 0.1 < sum(writers) / len(writers) < 0.9
-    return p_value(law_of(pair, case), [answer.tokens for answer in answers], BRANCHES)
+    return p_value(law_of(pair, case), [answer.tokens for answer in answers])
 
 
 EXACT = Acceptance("exact")
