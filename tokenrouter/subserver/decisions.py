@@ -75,7 +75,9 @@ def _impossible_drafts(visit: Visit, decision: Decision) -> str | None:
         return f"drafts={drafts} of {open_tokens} tokens that are not final"
     if drafts and not visit.scheduler.drafts:
         return f"drafts={drafts}, and its class does not say that it drafts"
-    written, limit = visit.written - cut + decision.keep, visit.sampling.max_new_tokens
+    # Where no token is wanted at all, one is drafted before the home ends the request.
+    limit = max(visit.sampling.max_new_tokens, 1)
+    written = visit.written - cut + decision.keep
     if drafts and written + (decision.to == visit.request.member) > limit:
         return f"drafts={drafts} at the end of the output, and nobody is to check them"
     return None
