@@ -57,7 +57,7 @@ class Blocking:
 
     def look(self) -> None:
         """Let those go on that can by now."""
-        self._preparing = [uid for uid in self._preparing if self._lacks_grammar(uid)]
+        self._preparing = [uid for uid in self._preparing if self._unprepared(uid)]
         for visit in list(self._starved.values()):
             if self._visits.get(visit.uid) is None:
                 del self._starved[visit.uid]
@@ -65,8 +65,8 @@ class Blocking:
                 del self._starved[visit.uid]
                 self._unblock(visit)
 
-    def _lacks_grammar(self, uid: int) -> bool:
-        """Whether a visit still waits; one that will never have its grammar fails."""
+    def _unprepared(self, uid: int) -> bool:
+        """Whether a visit still waits; one for which that is in vain fails."""
         visit = self._visits.get(uid)
         if visit is None:
             return False

@@ -105,8 +105,9 @@ class Visit:
     @property
     def prepares(self) -> bool:
         """Whether it needs more than memory, for which `Engine.prepare` is asked."""
-        trained = any(isinstance(signal, Trained) for signal in self.signals)
-        return self.sampling.grammar is not None or trained
+        if self.sampling.grammar is not None or self.check is not None:
+            return True
+        return any(isinstance(signal, Trained) for signal in self.signals)
 
     def would_end(self, token: int) -> bool:
         """Whether the output ends with ``token`` next, if the algorithm wants to know."""

@@ -9,18 +9,17 @@ given the same calls, hold the same pools.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from sglang.srt.layers.logits_processor import LogitsMetadata
 from sglang.srt.managers.schedule_batch import ModelWorkerBatch
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
-from tokenrouter.errors import RankError, RequestError
+from tokenrouter.errors import ConfigError, RankError, RequestError
 from tokenrouter.ipc.messages import Action
-from tokenrouter.schedulers.signals import Declared, DeferralProbability, OfLogits, Signal
+from tokenrouter.schedulers.signals import Checks, Declared, DeferralProbability, OfLogits, Signal
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing, to_check
 from tokenrouter.subserver.sglang_compat import controls
 from tokenrouter.subserver.sglang_compat import signals as signal_values
@@ -31,6 +30,11 @@ from tokenrouter.subserver.sglang_compat.grammar_compiler import GrammarCompiler
 from tokenrouter.subserver.sglang_compat.judging import Judging
 from tokenrouter.subserver.sglang_compat.logprobs import Report
 from tokenrouter.subserver.sglang_compat.networks import Networks
+from tokenrouter.subserver.sglang_compat.output_head import (
+    has_output_head,
+    logits_of,
+    without_head,
+)
 from tokenrouter.subserver.sglang_compat.pools import Pools
 from tokenrouter.subserver.sglang_compat.proposals import Drafting
 from tokenrouter.subserver.sglang_compat.rules import Asking, Place, adjust
@@ -56,15 +60,18 @@ class SGLangEngine:
         signals: those that it may be asked for, besides signals of logits.
 
     Raises:
-        ConfigError: a network of ``signals`` is not there, or not for this model.
+        ConfigError: a network of ``signals`` is not there or not for this model, or they have
+            the model check drafts, which it cannot.
     """
 
     def __init__(
-        self, scheduler: Scheduler, grammars: bool = True, signals: Iterable[Declared] = ()
+        self, scheduler: Scheduler, grammars: bool = True, signals: Collection[Declared] = ()
     ) -> None:
         self.scheduler = scheduler
-        self._pools = Pools(scheduler)
         self._worker = scheduler.tp_worker
+        if any(isinstance(each, Checks) for each in signals) and not has_output_head(self._model):
+            raise ConfigError(f"algorithm: {without_head(self._model)}")
+        self._pools = Pools(scheduler)
         self.pool_tokens = self._pools.size
         self.max_visits: int = self._pools.rows.size
         self.context_length: int = scheduler.model_config.context_len
@@ -80,6 +87,11 @@ class SGLangEngine:
         self._digest = BatchDigest()
         # A CPU has computed everything by the time a call returns.
         self._synchronous = self._pools.rows.device == "cpu"
+
+    @property
+    def _model(self) -> torch.nn.Module:
+        model: torch.nn.Module = self._worker.model_runner.model
+        return model
 
     def limit_vocabulary(self, size: int) -> None:
         """Never sample, nor let signals see, token ids from ``size`` on.
@@ -101,9 +113,11 @@ class SGLangEngine:
 
         Raises:
             RequestError: it is no grammar, or this member has no use for any; or its algorithm
-                asks for a network that is not loaded.
+                asks for a network that is not loaded, or for checks that the model cannot do.
         """
         self._networks.check(visit.signals)
+        if visit.check is not None and not has_output_head(self._model):
+            raise RequestError(f"algorithm: {without_head(self._model)}")
         if visit.sampling.grammar is None:
             return True
         if visit.grammar is None:
@@ -259,11 +273,7 @@ class SGLangEngine:
         index = torch.tensor(checked, device=output.next_token_logits.device)
         if batch.forward_mode.is_decode():  # which feeds one token a row
             return output.next_token_logits[index]
-        model = self._worker.model_runner.model
-        hidden = output.hidden_states[index]
-        metadata = LogitsMetadata(batch.forward_mode)
-        logits: torch.Tensor = model.logits_processor._get_logits(hidden, model.lm_head, metadata)
-        return logits
+        return logits_of(self._model, output.hidden_states[index], batch.forward_mode)
 
     def _sample(
         self, output: Any, batch: ModelWorkerBatch, greedy: torch.Tensor | None
