@@ -74,11 +74,13 @@ def choose(
     prefilling: list[Visit] = []
     early: list[Visit] = []
     counted = 0
+    most = 1 + limits.chunk
     for visit in visits:
         if visit.control:
             if visit.blocked:
                 continue
-            if visit.follows or not _fits(visit, limits):
+            pending = len(visit.tokens) - visit.computed
+            if visit.follows or pending > most or (visit.unchecked and _too_many(visit, limits)):
                 prefilling.append(visit)
             else:
                 ready.append(visit)
@@ -102,12 +104,9 @@ def choose(
     return work + budget.allot(others)
 
 
-def _fits(visit: Visit, limits: Limits) -> bool:
-    """Whether one step can feed all that is pending, and check all drafts."""
-    pending = len(visit.tokens) - visit.computed
-    if visit.unchecked and len(visit.to_check(pending)) > limits.checks:
-        return False
-    return pending <= 1 + limits.chunk
+def _too_many(visit: Visit, limits: Limits) -> bool:
+    """Whether one step cannot check all drafts of a visit."""
+    return len(visit.to_check(visit.pending)) > limits.checks
 
 
 @dataclass(slots=True)
@@ -122,9 +121,10 @@ class _Budget:
         work: list[Work] = []
         for visit in visits:
             n = len(visit.tokens) - visit.computed
-            if n > 1 and not self.tokens:
-                continue
-            n = min(n, 1 + self.tokens)
+            if n > 1:
+                if not self.tokens:
+                    continue
+                n = min(n, 1 + self.tokens)
             if visit.unchecked:
                 n = self._checked(visit, n)
             if n:

@@ -45,12 +45,10 @@ def kept_logprobs(visit: Visit, decision: Decision, logprob: Logprob) -> list[Lo
 
 
 def _unusable(decision: Decision) -> str | None:
-    numbers = (decision.keep, decision.to, decision.cut, decision.drafts)
-    if all(type(number) is int for number in numbers):
+    keep, to, cut, drafts = decision.keep, decision.to, decision.cut, decision.drafts
+    if type(keep) is type(to) is type(cut) is type(drafts) is int:
         return None
-    fields = zip(("keep", "to", "cut", "drafts"), numbers, strict=True)
-    told = ", ".join(f"{name}={number!r}" for name, number in fields)
-    return f"{told}, which must be ints"
+    return f"{keep=}, {to=}, {cut=}, {drafts=}, which must be ints"
 
 
 def _impossible_keep(visit: Visit, step: Step, decision: Decision) -> str | None:
@@ -68,6 +66,8 @@ def _impossible_keep(visit: Visit, step: Step, decision: Decision) -> str | None
 
 def _impossible_drafts(visit: Visit, decision: Decision) -> str | None:
     cut, drafts, held = decision.cut, decision.drafts, visit.request.drafts
+    if not (cut or drafts):
+        return None
     if not 0 <= cut <= held:
         return f"cut={cut} of {held} drafts"
     open_tokens = held - cut + decision.keep

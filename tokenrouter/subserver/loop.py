@@ -156,12 +156,12 @@ class Subserver:
         batch = self.engine.step(work, tuple(signals), self._stream)
         ended = self._clock()
         self.stats.stepped(len(work), ended - started, ended)
-        for row, (visit, n) in enumerate(work):
+        for visit, n in work:
             visit.computed += n
-            if row in batch.checks:
-                visit.checked += batch.checks[row]
             if visit.unshared:
                 self.memory.share_prompt(visit)
+        for row, checked in batch.checks.items():
+            work[row][0].checked += checked
         return batch
 
     def complete(self, work: Sequence[Work], batch: StepBatch) -> None:

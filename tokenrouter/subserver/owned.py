@@ -53,9 +53,10 @@ class Owned:
     def moved(self, grown: int, idle: bool) -> None:
         """Count a move that made ``grown`` tokens final; ``idle``: one that may go in circles."""
         length = len(self.tokens)
-        advanced = grown > 0 or length > self.longest
-        self.longest = length if grown else max(self.longest, length)
-        self.idle_moves = 0 if advanced else self.idle_moves + idle
+        if grown or length > self.longest:
+            self.longest, self.idle_moves = length, 0
+        else:
+            self.idle_moves += idle
 
     def append(self, writer: int, tokens: Sequence[int], logprobs: Sequence[Logprob] = ()) -> None:
         """Add drafts. ``logprobs``: of the last so many tokens then, if the request asked."""

@@ -76,7 +76,8 @@ class Visits:
         elif visit is None:
             self.stale += 1
         elif isinstance(event, Stepped):
-            self._cut(visit, visit.length - event.cut)
+            if event.cut:
+                self._cut(visit, visit.length - event.cut)
             visit.tokens += event.tokens
             self._settle(visit, event.drafts)
             if event.control:
@@ -134,7 +135,7 @@ class Visits:
         if scratch:
             self._cut(visit, visit.length - visit.scratch)
             visit.scratch, visit.request.scratch = 0, ()
-        checks = [each.check for each in visit.checked]
+        checks = [each.check for each in visit.checked] if visit.checked else ()
         return Step((token,), signals, checks, visit.would_end(token), scratch)
 
     def feed_again(self, visit: Visit) -> None:
@@ -142,7 +143,9 @@ class Visits:
 
         Something must be sampled after the last one; a draft is checked after the one before it.
         """
-        self._truncate(visit, (visit.first_draft if visit.unchecked else visit.length) - 1)
+        wanted = visit.first_draft if visit.unchecked else len(visit.tokens)
+        if visit.computed >= wanted:
+            self._truncate(visit, wanted - 1)
 
     def _settle(self, visit: Visit, drafts: int) -> None:
         """What was handed over is checked; a member need not check its own drafts."""
