@@ -194,3 +194,10 @@ def test_drafts_whose_contexts_are_forgotten_are_checked_again():
     visits.feed_again(visit)
     assert engine.calls == [("truncate", 7, 3)]
     assert (visit.checked, visit.to_check(5)) == ([], range(4, 6))
+
+
+def test_more_scratch_tokens_than_there_is_room_for_are_refused():
+    visits, _, visit = opened()
+    visit.request.scratch = [50, 51]
+    with pytest.raises(RoutingError, match="2 scratch tokens, and its algorithm has room for 0"):
+        arrive(visits, 4, [])

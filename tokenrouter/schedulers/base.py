@@ -165,7 +165,7 @@ class RoutingScheduler:
     vocabulary: Vocabulary
     """Set on members, before any request is served there; `signals` may be asked sooner."""
     scratch_tokens = 0
-    """The longest `Request.scratch`, for which the front end leaves room on every member."""
+    """The longest legal `Request.scratch`: the front end leaves room for it on every member."""
 
     def __init__(self, members: Sequence[str], router_threshold: float | None = None) -> None:
         if self.members_needed is not None and len(members) != self.members_needed:

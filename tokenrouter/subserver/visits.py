@@ -120,11 +120,8 @@ class Visits:
         visit.epoch = event.epoch
         visit.ready_since = now
         self.router.receive(visit, event.payload)
-        if visit.check and visit.check.rule and len(visit.request.proposals) != event.drafts:
-            raise RoutingError(
-                f"request {visit.uid}: {len(visit.request.proposals)} proposals for "
-                f"{event.drafts} drafts"
-            )
+        if problem := _problem_of_arrival(visit):
+            raise RoutingError(f"request {visit.uid}: {problem}")
         if scratch := visit.request.scratch:
             visit.scratch = len(scratch)
             visit.tokens += scratch
@@ -174,3 +171,13 @@ class Visits:
             self._engine.release(visit)
         del self._visits[visit.uid]
         self.departures += 1
+
+
+def _problem_of_arrival(visit: Visit) -> str | None:
+    """What is wrong with what the algorithm's `receive` has set, if anything is."""
+    request, most = visit.request, visit.scheduler.scratch_tokens
+    if len(request.scratch) > most:
+        return f"{len(request.scratch)} scratch tokens, and its algorithm has room for {most}"
+    if visit.check and visit.check.rule and len(request.proposals) != request.drafts:
+        return f"{len(request.proposals)} proposals for {request.drafts} drafts"
+    return None
