@@ -79,7 +79,7 @@ CURVES = (
 OTHERS = (
     Job(R2R_HINDSIGHT, (0.01, 0.02, 0.03)),
     Job(Method("cascade", "cascade", scale=Scale("logit", 0.3, 0.9999, rises=True)), COMPARED),
-    Job(WINDOW, (0.03,)),
+    Job(WINDOW, (0.07,)),
     Job(Method("speculative", "speculative")),
     Job(Method("speculative, adaptive", "speculative", {"adaptive": True})),
     Job(Method("chow, alpha 0.1", "speculative", {"rule": "chow"}, threshold=0.1)),

@@ -18,6 +18,8 @@ PROBES = 6
 """Measured for each target, at most."""
 LEAST = 1e-4
 """Smaller shares are taken for this one."""
+NEAR = 1.0
+"""Logarithms of shares that differ less are taken to be on a line."""
 MARGIN = 0.02
 """A guess stays so far inside of what surrounds it, relative to its width."""
 Place = tuple[float, float]
@@ -95,21 +97,24 @@ def _between(
 ) -> float:
     """The place where the logarithm of the share is ``wanted``, as far as is known.
 
-    On the line through the two measured places whose shares are nearest, unless that leaves
-    what is known to surround it; before there are two, on the line between these.
+    Between the nearest shares above and below: on the line through them, or nearer to the middle
+    while they are far apart. Before both are measured: on the line through the nearest two that
+    are, unless it leaves what surrounds the place.
     """
     found = [(scale.place(each), math.log(max(share, LEAST))) for each, share in measured.items()]
     known = [*assumed, *found]
     above = min((each for each in known if each[1] >= wanted), key=lambda each: each[1])
     below = max((each for each in known if each[1] < wanted), key=lambda each: each[1])
+    low, high = sorted((above[0], below[0]))
+    guess = _on_line(above, below, wanted)
+    if above in found and below in found:
+        return guess if above[1] - below[1] < NEAR else (guess + (low + high) / 2) / 2
     nearest = sorted(found, key=lambda each: abs(each[1] - wanted))[:2]
     if len(nearest) == 2 and nearest[0][1] != nearest[1][1]:
-        guess = _on_line(*nearest, wanted)
-    else:
-        guess = _on_line(above, below, wanted)
-    low, high = sorted((above[0], below[0]))
-    margin = MARGIN * (high - low)
-    return min(max(guess, low + margin), high - margin)
+        other = _on_line(*nearest, wanted)
+        margin = MARGIN * (high - low)
+        return other if low + margin < other < high - margin else guess
+    return guess
 
 
 def _on_line(one: Place, other: Place, wanted: float) -> float:

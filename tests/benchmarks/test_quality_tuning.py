@@ -26,6 +26,7 @@ class Probe:
         (Scale("root", 0.0, 2.0), lambda tau: 0.2 * math.exp(-3.5 * tau**0.5)),
         (Scale("logit", 1e-3, 0.999), lambda tau: 0.3 * (1 - tau) ** 1.5),
         (Scale("linear", 1.5, 2.25), lambda tau: (2.25 - tau) ** 3),
+        (Scale("linear", 1.5, 2.25), lambda tau: 1 / (1 + math.exp(30 * (tau - 1.9)))),
         (Scale("log", 1e-4, 1.0, rises=True), lambda p: p),
     ],
 )

@@ -20,7 +20,7 @@ from tests.benchmarks.quality import PROBLEMS, point
 from tokenrouter.errors import ConfigError
 
 SIZES = Sizes(PROBLEMS, PROBLEMS // 2, 100)
-LINEAR = Scale("linear", 0.0, 1.0, rises=True)
+STRAIGHT = Scale("log", 1e-3, 1.0, rises=True)
 
 
 class FakeLab:
@@ -47,7 +47,7 @@ class FakeLab:
 
 
 ALONE = (Job(SMALL, claimed=True), Job(LARGE, claimed=True))
-TUNED = Method("tuned", "random", scale=LINEAR)
+TUNED = Method("tuned", "random", scale=STRAIGHT)
 
 
 def test_claims_are_on_all_problems_and_others_on_fewer() -> None:
