@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tokenrouter.schedulers.signals import (
+    Acceptance,
     Aleatoric,
+    Checks,
     Entropy,
     Epistemic,
     NormalisedEntropy,
+    Proposals,
+    TokenProbabilities,
     TopLogits,
     TopProbability,
 )
@@ -23,6 +29,25 @@ def test_names_tell_signals_apart():
     ]  # fmt: skip
 
 
-def test_top_logits_need_at_least_one():
-    with pytest.raises(ValueError, match="at least 1"):
-        TopLogits(0)
+@pytest.mark.parametrize("k", [0, -1, 2.5, True, "3", None])
+@pytest.mark.parametrize("kind", [TopLogits, Proposals])
+def test_how_many_is_a_whole_number(kind: Any, k: Any):
+    with pytest.raises(ValueError, match="whole number of at least 1"):
+        kind(k)
+
+
+@pytest.mark.parametrize("ids", [[1, 2], (1, -1), (1.0,), ("one",), 3, None])
+def test_token_probabilities_are_of_ids(ids: Any):
+    with pytest.raises(ValueError, match="tuple of token ids"):
+        TokenProbabilities(ids)
+
+
+@pytest.mark.parametrize("given", [("chou",), ("chow", 1.5), ("chow", float("nan")), (None,)])
+def test_rules_of_acceptance_that_there_are_not(given: Any):
+    with pytest.raises(ValueError, match="must"):
+        Acceptance(*given)
+
+
+def test_a_rule_of_checks_is_an_acceptance():
+    with pytest.raises(TypeError, match="Acceptance"):
+        Checks(rule="exact")  # type: ignore[arg-type]

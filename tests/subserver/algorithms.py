@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
-from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
-from tokenrouter.schedulers.signals import Checks, Declared
+from tokenrouter.schedulers.base import Decision, Proposal, Request, RoutingScheduler, Step
+from tokenrouter.schedulers.signals import Acceptance, Checks, Declared, RouterScore
 
 HERE = __name__
 
@@ -184,6 +185,8 @@ class Faulty(RoutingScheduler):
     Faults: see `FAULTS`; ``on``: the member that is at fault (0 and 1 write in turn).
     """
 
+    scratch_tokens = 2
+
     def __init__(
         self,
         members: Sequence[str],
@@ -196,20 +199,26 @@ class Faulty(RoutingScheduler):
         if fault == "cannot be made":
             raise RuntimeError("not today")
         self.fault, self.on, self.good = fault, on, good
+        self.drafts = fault in PROPOSALS
 
     def _due(self, request: Request) -> bool:
         return request.member == self.on and request.position >= self.good
 
     def signals(self, member: int) -> Sequence[object]:
-        return ["entropy"] if self.fault == "signals are nonsense" and member == self.on else []
+        return SIGNALS.get(self.fault, []) if member == self.on else []
 
     def start(self, request: Request) -> None:
         if self.fault == "start raises" and request.member == self.on:
             raise RuntimeError("no start")
 
     def receive(self, request: Request, payload: bytes) -> None:
-        if self.fault == "receive raises" and self._due(request):
-            raise KeyError("no receive")
+        if self._due(request):
+            if self.fault == "receive raises":
+                raise KeyError("no receive")
+            request.scratch = SCRATCH.get(self.fault, ())
+            request.proposals = PROPOSALS.get(self.fault, ())
+        else:
+            request.proposals = [ONE] * request.drafts
 
     def route(self, request: Request, step: Step) -> Decision:
         to = 1 - request.member
@@ -218,7 +227,7 @@ class Faulty(RoutingScheduler):
                 raise ZeroDivisionError("no route")
             if self.fault in DECISIONS:
                 return DECISIONS[self.fault]
-        return Decision(1, to)
+        return Decision(1, to, drafts=int(self.drafts and to == self.on))
 
     def send(self, request: Request, step: Step, decision: Decision) -> bytes:
         if not self._due(request):
@@ -228,6 +237,33 @@ class Faulty(RoutingScheduler):
         return PAYLOADS.get(self.fault, b"")
 
 
+EXACT = Checks(rule=Acceptance("exact"))
+ONE = Proposal((3,), (1.0,), (0.5,), 0.5)
+SIGNALS: dict[str, list[object]] = {
+    "signals are nonsense": ["entropy"],
+    "signals are no keys": [RouterScore([])],
+}
+SCRATCH = {
+    "reads a number": 5,
+    "reads words": ["one"],
+    "reads what is no token": [-1],
+    "reads an id too many": [1 << 40],
+    "reads more than it said": [1, 2, 3],
+}
+PROPOSALS = {
+    "proposes a number": 5,
+    "proposes None": [None],
+    "proposes too much": [ONE, ONE],
+    "proposes nothing": [],
+    "proposes no ids": [Proposal((), (), (), 0.5)],
+    "proposes uneven columns": [Proposal((3, 4), (1.0,), (0.5,), 0.5)],
+    "proposes words": [Proposal(("a",), (1.0,), (0.5,), 0.5)],
+    "proposes what is no token": [Proposal((-1,), (1.0,), (0.5,), 0.5)],
+    "proposes the impossible": [Proposal((3,), (-1.0,), (0.5,), 0.5)],
+    "proposes nan": [Proposal((3,), (float("nan"),), (0.5,), 0.5)],
+    "proposes no top": [Proposal((3,), (1.0,), (0.5,), None)],
+}
+SIGNALS |= {fault: [EXACT] for fault in PROPOSALS}
 DECISIONS = {
     "keeps more than there is": Decision(2, 0),
     "keeps less than nothing": Decision(-1, 1),
@@ -242,6 +278,7 @@ DECISIONS = {
     "repeats for ever": Decision(0, 0),
     "decides nothing": None,
     "decides a pair": (1, 1),
+    "decides with half a class": SimpleNamespace(to=1),
 }
 PAYLOADS = {
     "sends too much": bytes(64 * 1024 + 1),
@@ -250,11 +287,12 @@ PAYLOADS = {
 }
 FAULTS = [
     "cannot be made",
-    "signals are nonsense",
     "start raises",
     "receive raises",
     "route raises",
     "send raises",
     *DECISIONS,
     *PAYLOADS,
+    *SIGNALS,
+    *SCRATCH,
 ]

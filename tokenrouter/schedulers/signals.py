@@ -8,7 +8,7 @@ under the signal's ``name``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,7 @@ class TopLogits:
     k: int
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
+        _check_count(self.k)
 
     @property
     def name(self) -> str:
@@ -83,9 +82,14 @@ class TopLogits:
 
 @dataclass(frozen=True, slots=True)
 class TokenProbabilities:
-    """Softmax probabilities of ``ids``, in that order (floats)."""
+    """Softmax probabilities of ``ids``, in that order (floats); 0 of those that are no tokens."""
 
     ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        ids: object = self.ids
+        if not (isinstance(ids, tuple) and all(type(i) is int and i >= 0 for i in ids)):
+            raise ValueError(f"ids must be a tuple of token ids, got {self.ids!r}")
 
     @property
     def name(self) -> str:
@@ -105,8 +109,7 @@ class Proposals:
     k: int
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
+        _check_count(self.k)
 
     @property
     def name(self) -> str:
@@ -133,6 +136,12 @@ class Acceptance:
     kind: Rule
     alpha: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Rule):
+            raise ValueError(f"kind must be one of {', '.join(get_args(Rule))}, got {self.kind!r}")
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha must lie between 0 and 1, got {self.alpha!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Checks:
@@ -148,6 +157,10 @@ class Checks:
 
     as_own: bool = False
     rule: Acceptance | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rule, Acceptance | None):
+            raise TypeError(f"rule must be an Acceptance, or None, got {self.rule!r}")
 
     @property
     def name(self) -> str:
@@ -219,3 +232,8 @@ Trained = OfNetworks | DeferralProbability
 Signal = OfLogits | Trained | Proposals
 """What has a value in `Step.signals`."""
 Declared = Signal | Checks
+
+
+def _check_count(k: object) -> None:
+    if type(k) is not int or k < 1:
+        raise ValueError(f"k must be a whole number of at least 1, got {k!r}")

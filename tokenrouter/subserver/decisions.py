@@ -44,7 +44,9 @@ def kept_logprobs(visit: Visit, decision: Decision, logprob: Logprob) -> list[Lo
     return told
 
 
-def _unusable(decision: Decision) -> str | None:
+def _unusable(decision: object) -> str | None:
+    if not isinstance(decision, Decision):
+        return f"a {type(decision).__name__}, which is no Decision"
     keep, to, cut, drafts = decision.keep, decision.to, decision.cut, decision.drafts
     if type(keep) is type(to) is type(cut) is type(drafts) is int:
         return None

@@ -91,7 +91,9 @@ class Subserver:
         self.engine = engine
         self.rules = rules
         eos_ids = [each.eos_ids for each in roster.members]
-        self.visits = Visits(engine, Router(names, member, vocabulary), eos_ids)
+        vocabulary_size = min(each.vocab_size for each in roster.members)
+        router = Router(names, member, vocabulary, vocabulary_size)
+        self.visits = Visits(engine, router, eos_ids)
         self.memory = Memory(engine, self.visits)
         self.home = Home(
             member, roster, self._post, self._cached, vocabulary.decode, eager, clock, recorder

@@ -7,6 +7,7 @@ request. An algorithm that raises or answers nonsense fails its own request only
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -18,6 +19,7 @@ from tokenrouter.histogram import Histogram
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step, Vocabulary
 from tokenrouter.schedulers.registry import create
 from tokenrouter.schedulers.signals import Checks, Declared, Signal
+from tokenrouter.subserver.arrivals import problem_of_arrival
 from tokenrouter.subserver.decisions import problem_of
 from tokenrouter.subserver.engine import Visit
 from tokenrouter.subserver.finish import FinishRule
@@ -31,12 +33,23 @@ logger = logging.getLogger(__name__)
 
 
 class Router:
-    """Runs the hooks of every visit on member ``me``."""
+    """Runs the hooks of every visit on member ``me``.
 
-    def __init__(self, members: Sequence[str], me: int, vocabulary: Vocabulary) -> None:
+    Args:
+        vocabulary_size: of the smallest member.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[str],
+        me: int,
+        vocabulary: Vocabulary,
+        vocabulary_size: int = sys.maxsize,
+    ) -> None:
         self._members = tuple(members)
         self._me = me
         self._vocabulary = vocabulary
+        self._vocabulary_size = vocabulary_size
         self.seconds = {hook: Histogram(HOOK_S) for hook in ("start", "route", "receive")}
         """Time in hooks that did not fail; ``send`` counts as part of ``route``."""
         self._scheduler = lru_cache(KEPT_ALGORITHMS)(self._create)
@@ -90,13 +103,17 @@ class Router:
         """Tell the algorithm that its request arrived.
 
         Raises:
-            RoutingError: the hook raised.
+            RoutingError: the hook raised, or set what cannot be had.
         """
         began = time.perf_counter()
         try:
             visit.scheduler.receive(visit.request, payload)
+            problem = problem_of_arrival(visit, self._vocabulary_size)
         except Exception as error:
             raise self._broken(visit, "receive", error) from error
+        if problem:
+            visit.request.scratch = visit.request.proposals = ()
+            raise _failed(visit, f"receive set {problem}")
         self.seconds["receive"].observe(time.perf_counter() - began)
 
     def _create(self, key: bytes) -> RoutingScheduler:
@@ -123,5 +140,6 @@ def _known(signals: Iterable[object]) -> list[Declared]:
     for signal in signals:
         if not isinstance(signal, Declared):
             raise TypeError(f"unknown signal {signal!r}")
+        hash(signal)  # or raise: it will be a key
         known.append(signal)
     return known

@@ -120,8 +120,6 @@ class Visits:
         visit.epoch = event.epoch
         visit.ready_since = now
         self.router.receive(visit, event.payload)
-        if problem := _problem_of_arrival(visit):
-            raise RoutingError(f"request {visit.uid}: {problem}")
         if scratch := visit.request.scratch:
             visit.scratch = len(scratch)
             visit.tokens += scratch
@@ -171,13 +169,3 @@ class Visits:
             self._engine.release(visit)
         del self._visits[visit.uid]
         self.departures += 1
-
-
-def _problem_of_arrival(visit: Visit) -> str | None:
-    """What is wrong with what the algorithm's `receive` has set, if anything is."""
-    request, most = visit.request, visit.scheduler.scratch_tokens
-    if len(request.scratch) > most:
-        return f"{len(request.scratch)} scratch tokens, and its algorithm has room for {most}"
-    if visit.check and visit.check.rule and len(request.proposals) != request.drafts:
-        return f"{len(request.proposals)} proposals for {request.drafts} drafts"
-    return None

@@ -17,6 +17,7 @@ from tokenrouter.schedulers.signals import (
     Entropy,
     Epistemic,
     NormalisedEntropy,
+    TokenProbabilities,
     TopLogits,
     TopProbability,
 )
@@ -133,6 +134,15 @@ def test_normalised_entropy_is_of_the_tokens_there_are() -> None:
     logits = torch.tensor([[2.0] * 7, [0.0, 0.0, *[-500.0] * 5]])
     [values] = signals.columns(logits, [NormalisedEntropy()])
     assert values.flatten().tolist() == pytest.approx([1.0, math.log(2) / math.log(7)])
+
+
+def test_what_is_no_token_has_no_probability() -> None:
+    from tokenrouter.subserver.sglang_compat import signals
+
+    declared = [TokenProbabilities((2, 5, 0, 1 << 70)), TokenProbabilities(())]
+    some, none = signals.columns(torch.zeros(2, 5), declared)
+    assert some.tolist() == [pytest.approx([0.2, 0.0, 0.2, 0.0])] * 2
+    assert none.shape == (2, 0)
 
 
 def test_numbers_and_lists_come_to_the_host_as_such() -> None:

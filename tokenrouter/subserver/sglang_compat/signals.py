@@ -55,8 +55,17 @@ def _column(raw: torch.Tensor, probabilities: torch.Tensor, signal: OfLogits) ->
     if isinstance(signal, TopProbability):
         return probabilities.amax(dim=-1, keepdim=True)
     if isinstance(signal, TokenProbabilities):
-        return probabilities[:, list(signal.ids)]
+        return _of_ids(probabilities, signal.ids)
     return _top(raw, signal.k)
+
+
+def _of_ids(probabilities: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
+    """Columns ``ids``; 0 of those that there are not."""
+    width = probabilities.shape[-1]
+    found = probabilities[:, [min(each, width - 1) for each in ids]]
+    if any(each >= width for each in ids):
+        found[:, [place for place, each in enumerate(ids) if each >= width]] = 0.0
+    return found
 
 
 def _entropy(probabilities: torch.Tensor) -> torch.Tensor:
