@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from tests.integration.models import DEMO
-from tests.plain_loop import Setting, plain_loop
+from tests.plain_loop import Ending, Setting, plain_loop
 from tests.plain_sampling import adjusted
 from tokenrouter.ipc.messages import Sampling
 from tokenrouter.schedulers.base import Check, Request, RoutingScheduler, Step
@@ -45,6 +45,7 @@ class Answer:
     writers: list[int] = field(default_factory=list)
     hand_overs: int = 0
     taken_back: int = 0
+    finish: dict[str, Any] | None = None
     logprobs: list[torch.Tensor] = field(default_factory=list)
     """Of every id, where each token was written."""
     gap: float = float("inf")
@@ -167,11 +168,12 @@ def routed_loop(
     sampling: Sampling | None = None,
     eos_ids: Collection[int] = (),
     distances: Distances = distances,
+    ending: Ending | None = None,
 ) -> Answer:
     """``count`` tokens after ``prompt``, fewer if ``finished`` says so after one of them.
 
     ``sampling``: rules that change the logits (signals are of the raw ones); ``eos_ids``: of
-    all members.
+    all members. ``ending``: instead of ``count`` and ``finished``.
     """
     names = [str(i) for i in range(len(models))]
     views = [View(model, prompt, sampling, eos_ids) for model in models]
@@ -180,15 +182,17 @@ def routed_loop(
     def observe(scheduler: RoutingScheduler, request: Request, step: Step) -> None:
         answer.distance = min((answer.distance, *distances(scheduler, request, step)))
 
-    def ending(output: Sequence[int]) -> dict[str, Any] | None:
+    def counted(output: Sequence[int]) -> dict[str, Any] | None:
         return {} if output and (len(output) == count or finished(output)) else None
 
     written = plain_loop(
         [create(algorithm, names, router_threshold, args) for _ in names],
-        views, prompt, ending, Setting(home, seed, vocabulary=VOCABULARY, observe=observe),
+        views, prompt, ending or counted,
+        Setting(home, seed, vocabulary=VOCABULARY, observe=observe),
     )  # fmt: skip
     answer.tokens, answer.writers = written.tokens, written.writers
     answer.hand_overs, answer.taken_back = written.hand_overs, written.taken_back
+    answer.finish = written.finish
     answer.gap = min(view.gap for view in views)
     answer.logprobs = [
         views[writer].logprobs[len(prompt) + index] for index, writer in enumerate(written.writers)
