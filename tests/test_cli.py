@@ -204,7 +204,8 @@ def test_check_says_what_would_be_served(
 ) -> None:
     assert run("check", "--demo", "--port", "0", "--gpus", "0") == 0
     said = capsys.readouterr().out
-    assert "model 'demo': algorithm entropy at 0.1" in said
+    assert "model 'demo': algorithm entropy at 0.1, lazy prefill" in said
+    assert """model 'demo:r2r': algorithm r2r, {"router": "/""" in said
     assert "a routed request may have 2048 tokens: the context length of small" in said
     rows = [line.split() for line in said.splitlines()]
     assert ["large", "sglang", "float32", "CPU", "2", "256"] in [row[:6] for row in rows]

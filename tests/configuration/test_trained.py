@@ -76,7 +76,7 @@ def test_the_router_of_the_embedded_pair(tmp_path: Path) -> None:
 
 def test_paths_of_an_algorithm_within_another(pair: Path) -> None:
     path = pair.parent / "query.yaml"
-    then = "{algorithm: r2r, args: {router: router.pt}}"
+    then = "{algorithm: r2r, algorithm_args: {router: router.pt}}"
     text = pair.read_text().replace("{router: router.pt}", f"{{then: {then}}}")
     path.write_text(text.replace("algorithm: r2r\n", "algorithm: query\n"))
     assert RouterScore(str(pair.parent / "router.pt")) in load(path, environment={}).declared(0)

@@ -182,7 +182,7 @@ def server(head: Path) -> Any:
     algorithms: dict[str, Any] = {
         name: {**entropy, "algorithm_args": {"verify": verify}} for name, verify in VERIFY.items()
     }
-    then = {**entropy, "args": {"verify": VERIFY["final"]}}
+    then = {**entropy, "algorithm_args": {"verify": VERIFY["final"]}}
     algorithms["query"] = {"router_threshold": 0.5}
     algorithms["composed"] = {
         "algorithm": "query", "router_threshold": 0.4, "algorithm_args": {"then": then},

@@ -69,6 +69,8 @@ def test_both_formats_give_back_what_was_saved(content: dict[str, Any], tmp_path
             again.network.state_dict(), router.network.state_dict(), atol=0, rtol=0
         )
         torch.testing.assert_close(again.network.probability(*features()), expected)
+    modes = {path.stat().st_mode for path in tmp_path.rglob("*.*") if path.is_file()}
+    assert len(modes) == 1, "whoever may read one format may read the other"
     saved = torch.load(tmp_path / "again.pt", weights_only=True)
     # The hidden size that the official file claims is not the one of its tensors.
     expected_args = {**content["init_args"], "hidden_states_size": 12}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -57,9 +58,11 @@ def test_what_is_not_a_number_is_not_sure():
     assert decide(Cascade(["a", "b"], 0.0), 0, math.nan) == Decision(0, 1)
 
 
-@pytest.mark.parametrize("thresholds", [[], [0.5], [0.1, 0.2, 0.3], [0.5, 1.1], [-0.1, 0.5]])
-def test_thresholds_that_do_not_fit_are_refused(thresholds: list[float]):
-    with pytest.raises(ConfigError, match=r"thresholds: cascade over 3 models needs 2 values"):
+@pytest.mark.parametrize(
+    "thresholds", [[], [0.5], [0.1, 0.2, 0.3], [0.5, 1.1], [-0.1, 0.5], 0.5, "ab", [0.5, "x"]]
+)
+def test_thresholds_that_do_not_fit_are_refused(thresholds: Any):
+    with pytest.raises(ConfigError, match=r"thresholds: cascade over 3 models needs a list of 2,"):
         Cascade(["a", "b", "c"], thresholds=thresholds)
 
 

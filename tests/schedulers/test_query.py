@@ -115,7 +115,7 @@ def test_a_request_that_was_placed_never_visits_another_model():
 
 @pytest.mark.parametrize("verify", [None, {"epsilon": 0.2}])
 def test_where_the_small_model_is_chosen_another_algorithm_goes_on(verify: Any):
-    then = {**THEN, "args": {} if verify is None else {"verify": verify}}
+    then = {**THEN, "algorithm_args": {} if verify is None else {"verify": verify}}
     many = prompts(20)
     answers = serve([(prompt, route(0.4, then=then)) for prompt in many])
     choices = [large(prompt, route(0.4, then=then)) for prompt in many]
@@ -177,7 +177,7 @@ def test_a_head_sees_the_prompt_on_the_small_model(tmp_path: Path):
 def test_two_heads_cannot_be_told_apart(tmp_path: Path):
     for name in ("a", "b"):
         (tmp_path / name).touch()
-    then = {"algorithm": "citer", "args": {"head": str(tmp_path / "a")}}
+    then = {"algorithm": "citer", "algorithm_args": {"head": str(tmp_path / "a")}}
     args = {"kind": "head", "head": str(tmp_path / "b"), "then": then}
     with pytest.raises(ConfigError, match="its head would hide this one"):
         create("query", NAMES, None, args)
@@ -263,8 +263,8 @@ def test_without_the_package_its_name_is_told():
         ({"kind": "routellm", "router": "bert"}, "router_threshold: kind routellm needs one"),
         ({"then": {"algorithm": "query"}}, "then: one choice of a model cannot follow another"),
         ({"then": {"algorithm": "entrpy"}}, "then: .*did you mean 'entropy'"),
-        ({"then": {"args": {}}}, "give {algorithm, router_threshold, args}"),
-        ({"then": {"algorithm": "entropy", "arg": {}}}, "give {algorithm"),
+        ({"then": {"algorithm_args": {}}}, "give {algorithm, router_threshold, algorithm_args}"),
+        ({"then": {"algorithm": "entropy", "args": {}}}, "give {algorithm"),
         ({"then": {"algorithm": 1}}, "algorithm must be a name"),
         ({"then": "entropy"}, "give {algorithm"),
         ({"verify": {}}, "verify: give it to the algorithm that query is to go on with"),

@@ -137,8 +137,15 @@ def test_arguments_are_passed_on_and_wrong_ones_are_refused():
         registry.create("single", ["a"], None, {"members": ["b"]})
 
 
+def test_hindsight_is_among_the_arguments_where_it_can_be_had():
+    with pytest.raises(ConfigError, match="did you mean 'verify'"):
+        registry.create("entropy", ["s", "l"], None, {"verfy": {}})
+    with pytest.raises(ConfigError, match=r"official$"):
+        registry.create("bild", ["s", "l"], None, {"checks": {}})
+
+
 def test_what_an_algorithm_itself_refuses_is_its_own_error():
-    with pytest.raises(ConfigError, match="needs 1 values"):
+    with pytest.raises(ConfigError, match="needs a list of 1"):
         registry.create("cascade", ["a", "b"], None, {"thresholds": []})
 
 

@@ -90,6 +90,8 @@ def test_cascade_rules_refuse_laws_that_do_not_fit():
     ) as caught:
         cascade.check(Sampling(9, top_k=33), 320)
     assert caught.value.field == "top_k"
+    with pytest.raises(RequestError, match="got none"):
+        cascade.check(Sampling(9, top_k=2**30), 320)
 
 
 def test_signals():

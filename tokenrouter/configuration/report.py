@@ -15,6 +15,7 @@ from tokenrouter.config import UNIX_HOST, Config
 from tokenrouter.configuration.examine import Examination, gib, longest_request
 from tokenrouter.configuration.machine import Machine
 from tokenrouter.configuration.member_plan import MemberPlan
+from tokenrouter.configuration.presets import Preset
 
 FILE_WIDTH = 160
 """Columns of a table that is no terminal's."""
@@ -50,14 +51,10 @@ def show(config: Config, machine: Machine, found: Examination) -> None:
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = FILE_WIDTH
-    threshold = "" if config.router_threshold is None else f" at {config.router_threshold:g}"
-    console.print(
-        f"model {config.served_name!r}: algorithm {config.algorithm}{threshold}, "
-        f"{config.prefill} prefill"
-    )
+    routed = f"model {config.served_name!r}: {_routing(config)}, {config.prefill} prefill"
+    console.print(routed, markup=False)
     for name, preset in config.algorithms.items():
-        at = "" if preset.router_threshold is None else f" at {preset.router_threshold:g}"
-        console.print(f"model '{config.served_name}:{name}': algorithm {preset.algorithm}{at}")
+        console.print(f"model '{config.served_name}:{name}': {_routing(preset)}", markup=False)
     where = "in the private socket directory" if config.host == UNIX_HOST else _address(config)
     key = "" if config.api_key is None else ", with an API key"
     console.print(f"HTTP {where}{key}; at most {config.max_requests} requests at once")
@@ -82,6 +79,12 @@ def show(config: Config, machine: Machine, found: Examination) -> None:
         console.print(f"RAM: about {gib(needs)} of {gib(machine.ram)}, {_WHAT}")
     for warning in found.warnings:
         console.print(f"warning: {warning}", style="yellow")
+
+
+def _routing(of: Config | Preset) -> str:
+    threshold = "" if of.router_threshold is None else f" at {of.router_threshold:g}"
+    arguments = json.dumps(_plain(of.algorithm_args), ensure_ascii=False)
+    return f"algorithm {of.algorithm}{threshold}" + (f", {arguments}" if of.algorithm_args else "")
 
 
 def _row(member: MemberPlan) -> list[str]:

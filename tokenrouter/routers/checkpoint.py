@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save as serialised
 
 from tokenrouter.errors import ConfigError
 from tokenrouter.routers.r2r import LOGITS, MODEL_TYPES, TOKEN, Architecture, RouterNetwork
@@ -81,7 +81,7 @@ def save(path: Path | str, router: Router) -> None:
         path = path / FILE_NAME
     header = _Header(router.architecture, router.threshold, router.small_model)
     metadata = {HEADER: msgspec.json.encode(header).decode()}
-    save_file(_state(router), path, metadata)
+    path.write_bytes(serialised(_state(router), metadata))
 
 
 def save_official(path: Path | str, router: Router) -> None:

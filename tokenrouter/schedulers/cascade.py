@@ -34,10 +34,10 @@ class Cascade(RoutingScheduler):
             )
         if thresholds is None:
             thresholds = [0.9 if router_threshold is None else router_threshold] * levels
-        if len(thresholds) != levels or not all(0.0 <= t <= 1.0 for t in thresholds):
+        if not _one_for_each(levels, thresholds):
             raise ConfigError(
-                f"algorithm_args.thresholds: cascade over {len(members)} models needs {levels} "
-                f"values from 0 to 1 (every model but the last), got {list(thresholds)}"
+                f"algorithm_args.thresholds: cascade over {len(members)} models needs a list of "
+                f"{levels}, from 0 to 1 (every model but the last), got {thresholds!r}"
             )
         self.thresholds = tuple(thresholds)
 
@@ -53,3 +53,9 @@ class Cascade(RoutingScheduler):
             if not sure:
                 return Decision(0, level + 1)
         return Decision(1, 0)
+
+
+def _one_for_each(levels: int, thresholds: object) -> bool:
+    if not isinstance(thresholds, list | tuple) or len(thresholds) != levels:
+        return False
+    return all(type(each) in (int, float) and 0.0 <= each <= 1.0 for each in thresholds)

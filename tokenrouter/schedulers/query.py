@@ -35,8 +35,8 @@ class Query(Wrapping):
             last token of the prompt, which that model computes; its token is dropped.
             ``routellm``: if that package's ``router``, made with ``router_args``, scores the last
             message (of a completion: the prompt) at least ``router_threshold``.
-        then: ``{algorithm, router_threshold, args}``: goes on, instead of the first member alone,
-            where the large model was not chosen.
+        then: ``{algorithm, router_threshold, algorithm_args}``: goes on, instead of the first
+            member alone, where the large model was not chosen.
     """
 
     threshold_range = (0.0, 1.0)
@@ -115,10 +115,12 @@ def _inner(members: Sequence[str], then: object) -> RoutingScheduler:
     if then is None:
         return Single(members)
     if not isinstance(then, Mapping) or not {"algorithm"} <= {*then} <= {*_KEYS}:
-        raise ConfigError(f"{field}: give {{algorithm, router_threshold, args}}, got {then!r}")
+        raise ConfigError(f"{field}: give {{{', '.join(_KEYS)}}}, got {then!r}")
     name, threshold, args = (then.get(key) for key in _KEYS)
     if not isinstance(name, str) or not isinstance(args or {}, Mapping):
-        raise ConfigError(f"{field}: algorithm must be a name and args a mapping, got {then!r}")
+        raise ConfigError(
+            f"{field}: algorithm must be a name and algorithm_args a mapping, got {then!r}"
+        )
     try:
         inner = registry.create(name, members, threshold, args)
     except ConfigError as error:
@@ -128,7 +130,7 @@ def _inner(members: Sequence[str], then: object) -> RoutingScheduler:
     return inner
 
 
-_KEYS = ("algorithm", "router_threshold", "args")
+_KEYS = ("algorithm", "router_threshold", "algorithm_args")
 
 
 def _check_arguments(

@@ -102,7 +102,8 @@ def _create(
     try:
         signature.bind(members, router_threshold, **arguments)
     except TypeError as error:
-        hint = _meant(arguments, list(signature.parameters)[2:])
+        known = [*list(signature.parameters)[2:], *([] if scheduler.drafts else ["verify"])]
+        hint = _meant(arguments, known)
         raise ConfigError(f"algorithm_args: {name} does not take them: {error}{hint}") from error
     try:
         return scheduler(members, router_threshold, **arguments)

@@ -95,9 +95,10 @@ class Speculative(RoutingScheduler):
         """A cascade rule mixes in the small model's whole law, which must fit into a message."""
         drawn_from = min(sampling.top_k, vocabulary_size)
         if not self.bonus and drawn_from > self.draft_top_k:
+            given = "none" if sampling.top_k >= vocabulary_size else sampling.top_k
             raise RequestError(
                 f"top_k: rule {self.rule.kind} of speculative needs one from 1 to "
-                f"{self.draft_top_k} (draft_top_k), or temperature 0, got {sampling.top_k}",
+                f"{self.draft_top_k} (draft_top_k), or temperature 0, got {given}",
                 "top_k",
             )
 

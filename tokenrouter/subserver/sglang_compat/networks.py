@@ -64,7 +64,11 @@ class Networks:
                     "configuration names"
                 )
             if isinstance(signal, DeferralProbability) and not self.defers:
-                raise RequestError("the deployment's configuration names no Co-LLM model here")
+                raise RequestError(
+                    "model: co_llm needs a deployment that names it (key algorithm or algorithms): "
+                    "the deferring row of its small model is cut off at the start",
+                    "model",
+                )
 
     def asked(self, work: Sequence[Work], signals: Iterable[Declared]) -> list[Asked]:
         """Which rows want which network; only those that draw a token in this step do."""
