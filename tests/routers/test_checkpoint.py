@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +178,8 @@ WRONG = {
     "describes no router": changed(hidden_dims=[]),
     r"'outputs': 2, .* describes no router": checkpoint("LogitsClassifier", classes=2),
     "its sizes are impossible": changed(expansion_factor=-1),
+    "cannot convert float infinity": changed(hidden_dims=[float("inf")]),
+    "int too large to convert": checkpoint(threshold=10**400),
     "has no attribute 'items'": {**checkpoint(), "state_dict": [1]},
     "has no attribute 'get'": {**checkpoint(), "init_args": [1]},
     r"'float' object has no attribute 'shape'": {
@@ -193,6 +198,39 @@ def test_what_is_no_router_is_told(reason: str, tmp_path: Path) -> None:
         load(path)
     assert str(raised.value).startswith("algorithm_args.router: ")
     assert str(path) in str(raised.value)
+
+
+NO_NUMBERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sparse": torch.Tensor.to_sparse,
+    "quantised": lambda each: torch.quantize_per_tensor(each, 0.1, 0, torch.qint8),
+    "without memory": lambda each: each.to("meta"),
+    "complex": lambda each: each.to(torch.complex64),
+    "not a number": lambda each: each * float("nan"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+def test_tensors_of_another_kind(kind: str, tmp_path: Path) -> None:
+    content = checkpoint()
+    name = "combined_projection.weight"
+    content["state_dict"][name] = NO_NUMBERS[kind](content["state_dict"][name])
+    with pytest.raises(ConfigError, match=rf"router: .*{name} holds no finite numbers"):
+        load(write(tmp_path / "router.pt", content))
+
+
+def test_a_file_with_changed_bytes(tmp_path: Path) -> None:
+    """What torch asserts, and does not raise as an error of unpickling, is told as such."""
+    path = write(tmp_path / "router.pt", checkpoint())
+    with zipfile.ZipFile(path) as file:
+        parts = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in parts.items():
+            if name.endswith("data.pkl"):  # the tuples that say where tensors are become numbers
+                content = re.sub(rb"(?s)t(?=(q.|r....)Q)", b"K\n", content)
+            file.writestr(name, content)
+    with pytest.raises(ConfigError, match=r"router: .*it is damaged: AssertionError"):
+        load(path)
 
 
 def test_files_of_something_else(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def _load_official(path: Path, field: str) -> Router:
         threshold = common.get("threshold")
         chosen = DEFAULT_THRESHOLD if threshold is None else float(threshold)
         small_model = str(arguments.get("pretrained_model_name") or "")
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise unreadable(field, path, f"its init_args do not fit its tensors: {reason}") from error
     return _filled(_Header(shape, chosen, small_model), tensors, path, field)

@@ -39,8 +39,9 @@ def read_pickled(path: Path, field: str = FIELD) -> dict[Any, Any]:
             f"{field}: {path} holds more than tensors and plain values, and is not loaded, as that "
             f"could run code ({reason}); save its state_dict and settings alone"
         ) from error
-    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise unreadable(field, path, f"it is damaged: {error}") from error
+    except Exception as error:  # a changed byte may lead anywhere in torch and in zipfile
+        reason = f"{type(error).__name__}: {error}"
+        raise unreadable(field, path, f"it is damaged: {reason}") from error
     if not isinstance(content, dict):
         raise unreadable(field, path, f"it holds a {type(content).__name__}, not a dictionary")
     return content
@@ -74,7 +75,7 @@ def fill(
     """Give ``network`` the tensors of its names, in float32, and set it to evaluation mode.
 
     Raises:
-        ConfigError: some are missing, too many, or of another shape.
+        ConfigError: some are missing, too many, of another shape, or no finite numbers.
     """
     wanted = network.state_dict()
     counters = {name: torch.tensor(0) for name in wanted if name.endswith("num_batches_tracked")}
@@ -86,6 +87,8 @@ def fill(
         for name, tensor in wanted.items()
         if name in given and _shape(given[name]) != _shape(tensor)
     ]
+    if not problems:
+        problems = [f"{name} holds no finite numbers" for name in wanted if not _fits(given[name])]
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise ConfigError(
@@ -95,6 +98,14 @@ def fill(
     state = {name: given[name].to(torch.float32).contiguous() for name in wanted}
     network.load_state_dict(state, assign=True)
     network.requires_grad_(False).eval()
+
+
+def _fits(tensor: torch.Tensor) -> bool:
+    """Whether it is an array of finite numbers: neither sparse nor quantised, say."""
+    plain = tensor.layout is torch.strided and not (
+        tensor.is_quantized or tensor.is_meta or tensor.is_complex()
+    )
+    return plain and bool(tensor.to(torch.float32).isfinite().all())
 
 
 def _shape(tensor: Any) -> Any:
