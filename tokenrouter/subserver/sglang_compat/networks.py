@@ -66,8 +66,7 @@ class Networks:
             if isinstance(signal, DeferralProbability) and not self.defers:
                 raise RequestError(
                     "model: co_llm needs a deployment that names it (key algorithm or algorithms): "
-                    "the deferring row of its small model is cut off at the start",
-                    "model",
+                    "the deferring row of its small model is cut off at the start"
                 )
 
     def asked(self, work: Sequence[Work], signals: Iterable[Declared]) -> list[Asked]:
