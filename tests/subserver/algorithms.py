@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 from tokenrouter.schedulers.base import Decision, Proposal, Request, RoutingScheduler, Step
 from tokenrouter.schedulers.signals import Acceptance, Checks, Declared, RouterScore
@@ -227,6 +228,9 @@ class Faulty(RoutingScheduler):
                 raise ZeroDivisionError("no route")
             if self.fault in DECISIONS:
                 return DECISIONS[self.fault]
+            if self.fault in CLAIMS:
+                request.drafts = CLAIMS[self.fault]
+                return Decision(0, to, cut=1000)
         return Decision(1, to, drafts=int(self.drafts and to == self.on))
 
     def send(self, request: Request, step: Step, decision: Decision) -> bytes:
@@ -263,6 +267,7 @@ PROPOSALS = {
     "proposes nan": [Proposal((3,), (float("nan"),), (0.5,), 0.5)],
     "proposes no top": [Proposal((3,), (1.0,), (0.5,), None)],
 }
+CLAIMS: dict[str, Any] = {"claims many drafts": 1000, "forgets its drafts": None}
 SIGNALS |= {fault: [EXACT] for fault in PROPOSALS}
 DECISIONS = {
     "keeps more than there is": Decision(2, 0),
@@ -295,4 +300,5 @@ FAULTS = [
     *PAYLOADS,
     *SIGNALS,
     *SCRATCH,
+    *CLAIMS,
 ]

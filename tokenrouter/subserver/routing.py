@@ -85,16 +85,18 @@ class Router:
         Raises:
             RoutingError: it raised, or its answer is impossible.
         """
-        began = time.perf_counter()
+        began, drafts = time.perf_counter(), visit.request.drafts
         try:
             decision = visit.scheduler.route(visit.request, step)
             payload = b""
             if decision.to != self._me:
                 payload = visit.scheduler.send(visit.request, step, decision)
+            visit.request.drafts = drafts  # whatever a hook made of it
+            problem = problem_of(visit, step, decision, payload)
         except Exception as error:
             raise self._broken(visit, "route", error) from error
         self.seconds["route"].observe(time.perf_counter() - began)
-        if problem := problem_of(visit, step, decision, payload):
+        if problem:
             logger.error("request %d: %r decided %s", visit.uid, visit.route.algorithm, problem)
             raise _failed(visit, f"decided {problem}")
         return decision, payload
@@ -105,9 +107,10 @@ class Router:
         Raises:
             RoutingError: the hook raised, or set what cannot be had.
         """
-        began = time.perf_counter()
+        began, drafts = time.perf_counter(), visit.request.drafts
         try:
             visit.scheduler.receive(visit.request, payload)
+            visit.request.drafts = drafts
             problem = problem_of_arrival(visit, self._vocabulary_size)
         except Exception as error:
             raise self._broken(visit, "receive", error) from error
