@@ -26,8 +26,8 @@ from tokenrouter.subserver.sglang_compat import signals as signal_values
 from tokenrouter.subserver.sglang_compat.batch import build_batch
 from tokenrouter.subserver.sglang_compat.checks import Drafts, places_to_check
 from tokenrouter.subserver.sglang_compat.digest import BatchDigest
+from tokenrouter.subserver.sglang_compat.drawing import Drawing
 from tokenrouter.subserver.sglang_compat.grammar_compiler import GrammarCompiler
-from tokenrouter.subserver.sglang_compat.judging import Judging
 from tokenrouter.subserver.sglang_compat.logprobs import Report
 from tokenrouter.subserver.sglang_compat.networks import Networks
 from tokenrouter.subserver.sglang_compat.output_head import (
@@ -36,10 +36,8 @@ from tokenrouter.subserver.sglang_compat.output_head import (
     without_head,
 )
 from tokenrouter.subserver.sglang_compat.pools import Pools
-from tokenrouter.subserver.sglang_compat.proposals import Drafting
-from tokenrouter.subserver.sglang_compat.rules import Asking, Place, adjust
-from tokenrouter.subserver.sglang_compat.sampling import GREEDY, Draw, row_sampling
-from tokenrouter.subserver.sglang_compat.seeded import draw_seeded, is_seeded
+from tokenrouter.subserver.sglang_compat.rules import adjust
+from tokenrouter.subserver.sglang_compat.sampling import GREEDY, row_sampling
 from tokenrouter.subserver.sglang_compat.vocabulary import (
     TokenizerVocabulary,
     eos_ids,
@@ -166,12 +164,8 @@ class SGLangEngine:
                 tokens that are not there.
         """
         places = places_to_check(work)
-        asking = _asking(work, places)
-        drafting, judging = Drafting(work, signals), Judging(places)
-        elsewhere = {*drafting.rows, *judging.rows}
-        seeded = [p for p in asking if is_seeded(p.visit) and p.row not in elsewhere]
-        draws = _draws(work, places, elsewhere.union(place.row for place in seeded))
-        sampling = row_sampling(tuple(draws), self.vocab_size, self._pools.rows.device)
+        drawing = Drawing(work, places, signals)
+        sampling = row_sampling(drawing.by_sampler, self.vocab_size, self._pools.rows.device)
         checked = to_check(work) if places else ()
         asked = self._networks.asked(work, signals)
         batch, output = self._forward(work, sampling.info, meanwhile, checked, bool(asked))
@@ -182,14 +176,12 @@ class SGLangEngine:
         blocks = self._blocks(raw[: len(work)], of_rows, signals)
         features = self._networks.features(asked, work, output.hidden_states, of_rows)
         drafts = Drafts(places, logits)
-        drafting.see(logits)
-        judging.see(logits)
-        failed = adjust(logits, asking)
-        drawn = (draw_seeded(logits, seeded), drafting.draw(logits), judging.draw(logits))
-        report = Report(logits, asking)
+        drawing.see(logits)
+        failed = adjust(logits, drawing.asking)
+        drawing.draw(logits)
+        report = Report(logits, drawing.asking)
         tokens = self._sample(output, batch, sampling.greedy)
-        for draw in filter(None, drawn):
-            tokens[draw.rows] = draw.tokens
+        drawing.put(tokens)
         if not self._synchronous:
             meanwhile()
         for each in features:
@@ -198,8 +190,8 @@ class SGLangEngine:
             tokens[: len(work)], tuple(blocks), tuple(blocks.values())
         )
         logprobs = report.of(tokens)
-        checks = drafts.checks(work, tokens, report, logprobs, judging)
-        values = {**values, **drafting.values(len(work))}
+        checks = drafts.checks(work, tokens, report, logprobs, drawing.judging)
+        values = {**values, **drawing.proposals(len(work))}
         return StepBatch(ids, values, logprobs, failed, checks)
 
     @torch.no_grad()
@@ -311,32 +303,3 @@ class SGLangEngine:
             TokenRouterError: something leaked or was freed twice.
         """
         self._pools.check()
-
-
-def _asking(work: Sequence[Work], places: Sequence[Place]) -> Asking:
-    """Where a token is drawn by more rules than temperature and limits."""
-    asking = [place for place in places if place.visit.handle.rules is not None]
-    asking += [
-        Place(row, visit, visit.length)
-        for row, (visit, n) in enumerate(work)
-        if visit.handle.rules is not None and visit.pending == n and not visit.scratch
-    ]
-    return asking
-
-
-def _draws(work: Sequence[Work], places: Sequence[Place], elsewhere: Collection[int]) -> list[Draw]:
-    """How SGLang draws, of rows and then at places.
-
-    What a row draws while it has tokens left to feed does not count, nor what rows in
-    ``elsewhere`` do, which are drawn there: the cheapest way.
-    """
-    draws = [
-        visit.handle.draw
-        if len(visit.tokens) - visit.computed == n and not visit.scratch
-        else GREEDY
-        for visit, n in work
-    ]
-    draws += [place.visit.handle.draw for place in places]
-    for row in elsewhere:
-        draws[row] = GREEDY
-    return draws
