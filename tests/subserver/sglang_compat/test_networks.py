@@ -168,7 +168,7 @@ def test_what_is_not_loaded_is_refused_when_a_visit_opens(trained: Trained) -> N
     with pytest.raises(RequestError, match=r"/other\.pt is not loaded"):
         engine.prepare(visit, lambda: None)
     visit.signals = (DeferralProbability(),)
-    with pytest.raises(RequestError, match="no Co-LLM model"):
+    with pytest.raises(RequestError, match="co_llm needs a deployment that names it"):
         engine.prepare(visit, lambda: None)
 
 
