@@ -180,6 +180,11 @@ class Drafty(RoutingScheduler):
         return request.draw(8 * request.state + what)
 
 
+class UntoldError(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
 class Faulty(RoutingScheduler):
     """Writes ``good`` tokens, then breaks the contract as ``fault`` says.
 
@@ -224,6 +229,8 @@ class Faulty(RoutingScheduler):
     def route(self, request: Request, step: Step) -> Decision:
         to = 1 - request.member
         if self._due(request):
+            if self.fault == "raises what cannot be told":
+                raise UntoldError
             if self.fault == "route raises":
                 raise ZeroDivisionError("no route")
             if self.fault in DECISIONS:
@@ -295,6 +302,7 @@ FAULTS = [
     "start raises",
     "receive raises",
     "route raises",
+    "raises what cannot be told",
     "send raises",
     *DECISIONS,
     *PAYLOADS,

@@ -128,8 +128,16 @@ class Router:
     def _broken(self, visit: Visit, hook: str, error: Exception) -> RoutingError:
         if not isinstance(error, TokenRouterError):
             logger.exception("request %d: %s of %r", visit.uid, hook, visit.route.algorithm)
-        text = f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").decode()
+        text = f"{type(error).__name__}: {_text_of(error)}"
         return _failed(visit, f"{hook} failed: {text}")
+
+
+def _text_of(error: Exception) -> str:
+    """Which is a foreign class's to give."""
+    try:
+        return str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception as another:  # noqa: BLE001
+        return f"its text cannot be had for {type(another).__name__}"
 
 
 def _failed(visit: Visit, what: str) -> RoutingError:
