@@ -9,6 +9,8 @@ from tokenrouter.schedulers.arguments import text
 BLANK_LINE = "\n\n"
 PART = "\ufffd"
 """In the text of tokens that have a character in part."""
+MOST_KEPT = 4096
+"""Ids of which a delimiter remembers whether they may complete it."""
 
 
 class Delimiter:
@@ -47,11 +49,12 @@ class Delimiter:
         return self._text in decode([*tokens[first:], token])
 
     def _may_complete(self, decode: Callable[[Sequence[int]], str], token: int) -> bool:
-        """Whether ``token`` has the last character or a part of it; kept for each of the ids."""
+        """Whether ``token`` has the last character or a part of it; kept for the first ids met."""
         known = self._candidates.get(token)
         if known is None:
             alone = decode([token])
             # Some vocabularies drop a space at the beginning of a text.
             known = self._last in alone or self._last == " " or PART in alone
-            self._candidates[token] = known
+            if len(self._candidates) < MOST_KEPT:
+                self._candidates[token] = known
         return known
