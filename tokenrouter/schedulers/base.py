@@ -156,16 +156,19 @@ class RoutingScheduler:
     members_needed: ClassVar[int | None] = None
     threshold_range: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
     """Legal values of ``router_threshold``; anything else is refused before routing."""
-    drafts = False
-    """Whether it ever decides on drafts (`Decision.drafts`)."""
     verifiable: ClassVar[bool] = True
     """Whether ``algorithm_args.verify`` makes sense of it (`hindsight`), if it never drafts."""
-    chooses_members = False
-    """Whether `choose_members` is asked."""
-    vocabulary: Vocabulary
-    """Set on members, before any request is served there; `signals` may be asked sooner."""
+
+    # The next three are the class's, or an instance's where its arguments decide.
+    drafts = False
+    """Whether it ever decides on drafts (`Decision.drafts`)."""
     scratch_tokens = 0
     """The longest legal `Request.scratch`: the front end leaves room for it on every member."""
+    chooses_members = False
+    """Whether `choose_members` is asked."""
+
+    vocabulary: Vocabulary
+    """Set on members, before any request is served there; `signals` may be asked sooner."""
 
     def __init__(self, members: Sequence[str], router_threshold: float | None = None) -> None:
         if self.members_needed is not None and len(members) != self.members_needed:
