@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tokenrouter.errors import ConfigError
+from tokenrouter.schedulers.arguments import flag, whole_number
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
 from tokenrouter.schedulers.signals import Checks, Declared
 from tokenrouter.schedulers.wrapping import INNER, Wrapping
@@ -115,10 +116,8 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     epsilon = options.get("epsilon", 0.1)
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon < 1:
         raise ConfigError(f"{FIELD}.epsilon: must lie between 0 and 1, got {epsilon!r}")
-    final = options.get("final", True)
-    if not isinstance(final, bool):
-        raise ConfigError(f"{FIELD}.final: must be true or false, got {final!r}")
+    final = flag("verify.final", options.get("final", True))
     window = options.get("window")
-    if window is not None and (type(window) is not int or window < 1):
-        raise ConfigError(f"{FIELD}.window: must be at least 1, or null for none, got {window!r}")
+    if window is not None:
+        window = whole_number("verify.window", window, 1)
     return {"epsilon": float(epsilon), "final": final, "window": window}
