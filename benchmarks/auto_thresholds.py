@@ -1,6 +1,6 @@
 """What automatic thresholds are worth on the timed pair, and that they never harm.
 
-    python benchmarks/auto_thresholds.py [--parts gain harm settled shift] [--minutes 25]
+    python benchmarks/auto_thresholds.py [--parts gain harm settled shift] [--minutes 40]
         [--seconds 12] [--rounds 1] [--json FILE]
 
 gain     p = 0.35, N = 4, 2, 8, 16: how much of what the best thresholds gain over (1, 1)
@@ -149,7 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parts = ("gain", "harm", "settled", "shift")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
-    parser.add_argument("--minutes", type=float, default=25.0, help="for all parts together")
+    parser.add_argument("--minutes", type=float, default=40.0, help="for all parts together")
     parser.add_argument("--seconds", type=float, default=12.0, help="of a turn, once settled")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--nice", type=int, default=0, help="of the server; negative: as root")

@@ -101,7 +101,8 @@ OPEN = encode(Frame(PROTOCOL_VERSION, 0, 0, 4, 0, 0.0, [EVERY_KIND[0]]))
 NESTED = OPEN.replace(b"\x81\xa1k\x92", b"\x81\xa1k" + b"\x91" * 100_000 + b"\x92")
 """Deeper than any decoder of ours goes."""
 
-MISNAMED = b"\x97\x03\x00\x00\x04\x00\x00\x91\x92\xa5\xff\xfe\xfd\xfc\xfb\x05"
+HEADED = bytes([0x97, PROTOCOL_VERSION])
+MISNAMED = HEADED + b"\x00\x00\x04\x00\x00\x91\x92\xa5\xff\xfe\xfd\xfc\xfb\x05"
 """A message whose tag is no UTF-8."""
 
 
@@ -196,9 +197,9 @@ def test_links_are_numbered_separately(open_outbox: Callable[..., Outbox], inbox
     ("kind", "changes"),
     [
         ("malformed", {"data": b"\xff not a frame"}),
-        ("malformed", {"data": encode([3, 2, 3])}),
-        ("malformed", {"data": encode([3, 0, 0, 4, 0, 0.0, [["close", "five"]]])}),
-        ("malformed", {"data": encode([3, 0, 0, 4, 0, 0.0, [["unheard-of", 5]]])}),
+        ("malformed", {"data": encode([PROTOCOL_VERSION, 2, 3])}),
+        ("malformed", {"data": encode([PROTOCOL_VERSION, 0, 0, 4, 0, 0.0, [["close", "five"]]])}),
+        ("malformed", {"data": encode([PROTOCOL_VERSION, 0, 0, 4, 0, 0.0, [["unheard-of", 5]]])}),
         (
             "malformed",
             {"data": MISNAMED},
