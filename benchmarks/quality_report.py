@@ -12,7 +12,11 @@ from quality_statistics import Resampled, interval
 
 Delays = Mapping[tuple[str, float | None], Mapping[str, float]]
 """`quality_runs.streamed`, by method and threshold."""
-COLOURS = [f"C{number}" for number in range(10)]
+COLOURS = [f"tab:{name}" for name in ("blue", "orange", "green", "red", "purple", "brown")] + [
+    *("black", "teal", "gold", "hotpink", "navy", "limegreen", "grey", "darkcyan", "tomato"),
+    *("slateblue", "olive", "deepskyblue", "maroon", "violet", "sienna", "darkorange"),
+    *("darkgreen", "crimson", "indigo", "dimgrey"),
+]
 MARKERS = "osv^D*P"
 WIDEST = 21.0
 """Share of large tokens up to which is shown, in per cent."""
