@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[2]
 HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
 """So that the code beside the benchmark is measured, whatever is installed."""
 ROUNDS = 3
-MARGIN = 1.1
-"""Of ratios of CPU times on a busy machine."""
+MARGIN = 1.25
+"""Of ratios of CPU times on a shared machine, where the same code has given 1.00 and 1.12."""
 
 
 def cpu_by_round(
