@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -15,20 +16,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
 """So that the code beside the benchmark is measured, whatever is installed."""
-ROUNDS = 6
+ROUNDS, TOKENS = 21, 100
+"""Many short turns: a busy machine disturbs some of them for a second or two."""
 MARGIN = 1.1
 """Of CPU times on a busy machine."""
 
 
 def least_cpu(rows: list[dict[str, Any]], contestant: str, setting: tuple[int, bool]) -> float:
-    """CPU milliseconds of a whole server per token, where the machine disturbed least."""
-    spent = [
+    """CPU milliseconds of a whole server per token: the mean of the third that took least."""
+    spent = sorted(
         sum(row["cpu_ms_per_token"].values())
         for row in rows
         if (row["contestant"], row["concurrency"], row["stream"]) == (contestant, *setting)
-    ]
+    )
     assert len(spent) == ROUNDS
-    return min(spent)
+    return statistics.mean(spent[: ROUNDS // 3])
 
 
 @pytest.mark.slow
@@ -37,7 +39,8 @@ def test_a_token_takes_no_more_cpu_time_than_of_stock_sglang(tmp_path: Path) -> 
     report, picture = tmp_path / "report.json", tmp_path / "plot.png"
     command = [
         sys.executable, "benchmarks/overhead.py", "--models", "demo", "--rounds", str(ROUNDS),
-        "--concurrency", "1", "16", "--json", str(report), "--plot", str(picture),
+        "--tokens", str(TOKENS), "1", "--concurrency", "1", "16",
+        "--json", str(report), "--plot", str(picture),
     ]  # fmt: skip
     done = subprocess.run(
         command, cwd=ROOT, env=HERE, capture_output=True, text=True, timeout=380, check=False

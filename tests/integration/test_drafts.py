@@ -38,7 +38,7 @@ def expected(demo_models: list[Model], problems: list[list[int]]) -> list[Answer
 
 @pytest.mark.parametrize(
     "model",
-    [{}, {"chunked_prefill_size": 16, "max_total_tokens": 800}],
+    [{}, {"chunked_prefill_size": 16, "max_total_tokens": 400}],
     ids=["whole", "chunked-evicting"],
 )
 def test_demo_pair(model: dict[str, Any], expected: list[Answer], problems: list[list[int]]):

@@ -44,7 +44,7 @@ DEMO_DEPLOYMENTS = {
     ),
     "entropy-evicting": demo(
         "entropy", TAU, (2, 24),
-        model={"chunked_prefill_size": 32, "max_total_tokens": 700},
+        model={"chunked_prefill_size": 32, "max_total_tokens": 300},
     ),
 }  # fmt: skip
 

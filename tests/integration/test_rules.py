@@ -76,7 +76,7 @@ def serve(server: Server, prompts: Sequence[list[int]], top: int = 0) -> list[An
 
 def test_demo_pair_with_evictions(demo_models: list[Model], problems: list[list[int]]) -> None:
     expected = expect(demo_models, problems, "entropy", TAU, DEMO_EOS)
-    model = {"chunked_prefill_size": 32, "max_total_tokens": 700}
+    model = {"chunked_prefill_size": 32, "max_total_tokens": 300}
     with Server(demo("entropy", TAU, (2, 24), model=model)) as server:
         served = serve(server, problems, top=3)
         server.assert_clean()

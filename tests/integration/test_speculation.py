@@ -69,7 +69,7 @@ def test_greedy_answers_are_the_large_model_s(
 def test_so_they_are_with_chunks_evictions_and_adaptive_lengths(
     demo_models: list[Model], problems: list[list[int]]
 ) -> None:
-    model = {"chunked_prefill_size": 16, "max_total_tokens": 700, "disable_radix_cache": True}
+    model = {"chunked_prefill_size": 16, "max_total_tokens": 220, "disable_radix_cache": True}
     args = {"draft_length": 6, "adaptive": True}
     with Server(speculative(args=args, thresholds=(3, 9), model=model)) as server:
         assert_alone(serve_all(server, problems, COUNT), alone(demo_models, problems))

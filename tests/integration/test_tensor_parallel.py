@@ -39,7 +39,7 @@ def ranked(member: int = 1, **options: Any) -> dict[str, Any]:
 
 def test_demo_pair(demo_models: list[Model], problems: list[list[int]]) -> None:
     """Two ranks each, with eviction and prompts in chunks."""
-    model = {"chunked_prefill_size": 32, "max_total_tokens": 700, "tp_size": 2}
+    model = {"chunked_prefill_size": 32, "max_total_tokens": 300, "tp_size": 2}
     config = demo("entropy", TAU, (2, 24), model=model)
     expected = [routed_loop(demo_models, prompt, COUNT, "entropy", TAU) for prompt in problems]
     with Server(config) as server:

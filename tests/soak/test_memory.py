@@ -24,9 +24,10 @@ pytestmark = [pytest.mark.slow]
 CLIENTS = 32
 BATCH = 4
 """Requests in a POST, to spare HTTP."""
-WARM_UP = 6_000
-SAMPLES = 25
-MOST_BYTES = 100.0
+WARM_UP_S = 60.0
+"""Under load: until then the planner compiles, and allocators fill what they had left free."""
+REQUESTS, SAMPLES = 50_000, 25
+MOST_BYTES = 80.0
 """A request, by the slope."""
 
 
@@ -61,11 +62,13 @@ async def ask(server: Deployment, posts: int) -> None:
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
 
 
-def slopes(server: Deployment, requests: int) -> Mapping[str, float]:
-    """Bytes a request by which each process grows, while it serves so many."""
-    asyncio.run(ask(server, WARM_UP // BATCH))
+def slopes(server: Deployment) -> Mapping[str, float]:
+    """Bytes a request by which each process grows, while it serves `REQUESTS`."""
+    step = REQUESTS // SAMPLES // BATCH
+    warm = time.monotonic() + WARM_UP_S
+    while time.monotonic() < warm:
+        asyncio.run(ask(server, step))
     memory: dict[str, list[int]] = {}
-    step = requests // SAMPLES // BATCH
     for _ in range(SAMPLES):
         asyncio.run(ask(server, step))
         for name, size in server.private_bytes().items():
@@ -86,10 +89,10 @@ def theil_sen(values: Sequence[float]) -> float:
 CONFIG = timed(0, 0, algorithm="entropy", router_threshold=0.6)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_small_leak_shows() -> None:
     with Deployment(CONFIG, **leaks.PROGRAMS) as server:
-        found = slopes(server, 15_000)
+        found = slopes(server)
         for name in ("a", "detokenizer", "front-end"):
             assert found[name] > MOST_BYTES, found
 
@@ -97,7 +100,5 @@ def test_a_small_leak_shows() -> None:
 @pytest.mark.timeout(600)
 def test_memory_does_not_grow() -> None:
     with Deployment(CONFIG) as server:
-        begun = time.monotonic()
-        found = slopes(server, 50_000)
-        print(f"{time.monotonic() - begun:.0f} s")
+        found = slopes(server)
         assert max(found.values()) < MOST_BYTES, found
