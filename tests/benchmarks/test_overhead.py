@@ -26,7 +26,7 @@ MOST_RUNS = 3
 
 def least_cpu(rows: list[dict[str, Any]], contestant: str, setting: tuple[int, bool]) -> float:
     """CPU milliseconds of a whole server per token: the mean of the third that took least."""
-    spent = sorted(
+    spent: list[float] = sorted(
         sum(row["cpu_ms_per_token"].values())
         for row in rows
         if (row["contestant"], row["concurrency"], row["stream"]) == (contestant, *setting)
