@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import zmq
 
 from tests.frontend.fakes import NAMES, make_config, make_roster
 from tests.frontend.test_detokenizer import LENGTH, output
+from tests.frontend.test_live_requests import FanOut
 from tests.frontend.test_placement import ByText
 from tokenrouter.errors import DrainingError, MemberDeadError, RequestError, RoutingError
 from tokenrouter.frontend.detokenizer import Decoder
@@ -22,39 +23,13 @@ from tokenrouter.frontend.presence import Presence
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.ipc.channels import Inbox, Outbox
-from tokenrouter.ipc.messages import DETOKENIZER, PLANNER, Route, Sampling
+from tokenrouter.ipc.messages import DETOKENIZER, PLANNER, Route
 from tokenrouter.ipc.supervision import Up
 from tokenrouter.subserver.sglang_compat.serving import (
     GenerateReqInput,
     front_end_args,
     sglang_ports,
 )
-
-
-class FanOut:
-    """Homes that never answer by themselves."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[str, Route]] = []
-        self.aborted: list[int] = []
-
-    def submit(
-        self, rid: str, prompt: Sequence[int], sampling: Sampling, route: Route, stream: bool
-    ) -> int:
-        self.sent.append((rid, route))
-        return len(self.sent) - 1
-
-    def abort(self, uid: int, home: int) -> None:
-        self.aborted.append(uid)
-
-    def lost(self, process: int) -> None:
-        """Whoever it is, it is told nothing here anyway."""
-
-    def returned(self, up: Up) -> None:
-        """As above."""
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 class Manager:

@@ -18,7 +18,7 @@ import msgspec
 from tokenrouter.frontend.logprobs import Logprobs
 from tokenrouter.frontend.record import note_exchange
 from tokenrouter.frontend.report import report
-from tokenrouter.ipc.messages import Route, Sampling
+from tokenrouter.ipc.messages import Route, Sampling, Text
 
 
 @dataclass(slots=True, eq=False)
@@ -140,6 +140,20 @@ class Live:
     last_token: float = 0.0
     ended: float = 0.0
     _taken: int = 0
+
+    def add(self, new: Text) -> None:
+        """What follows in the answer, or ends it."""
+        self.text = (self.text + new.text)[: new.text_length]
+        self.tokens += new.tokens
+        self.writers += new.token_models or ()
+        if self.logprobs is not None:
+            self.logprobs.add(new.tokens, new.logprobs or ())
+        self.member_tokens = new.member_tokens
+        self.hand_overs = new.hand_overs
+        self.prompt_tokens = new.prompt_tokens
+        self.cached_tokens = new.cached_tokens
+        self.finish = new.finish
+        self.event.set()
 
     def end(self, finish: dict[str, Any]) -> None:
         """Nothing more will come."""

@@ -1,7 +1,7 @@
 """SGLang's tokenizer manager, with homes where it has one scheduler.
 
 Receives requests of the HTTP endpoints, each with its `Exchange`; tokenises, checks
-lengths, and hands them to homes through `FanOut`. The detokenizer answers.
+lengths, and hands them to homes through `LiveRequests`. The detokenizer answers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from tokenrouter.frontend.exchange import CURRENT, Exchange, Live
 from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.inspection import Inspector
 from tokenrouter.frontend.limits import UNASKED_TOKENS, Limits, check_minimum
+from tokenrouter.frontend.live_requests import ABORTED, LiveRequests
 from tokenrouter.frontend.logprobs import Logprobs
 from tokenrouter.frontend.placement import Placement
 from tokenrouter.frontend.presence import Presence
@@ -44,7 +44,6 @@ from tokenrouter.subserver.sglang_compat.serving import (
     TokenizerManager,
 )
 
-ABORTED = {"type": "abort", "message": "aborted by the client"}
 STOPPING = {"type": "abort", "message": "the server is stopping", "status_code": 503}
 
 logger = logging.getLogger(__name__)
@@ -63,7 +62,6 @@ class RoutedTokenizerManager(TokenizerManager):
         # SGLang's own links; nobody is at their other ends.
         self.send_to_scheduler.close(0)
         self.recv_from_detokenizer.close(0)
-        self.rid_to_state: dict[str, Live] = {}
         self.admission = Admission(max_requests)
         self._names = names
         self._placement = Placement(names)
@@ -83,6 +81,8 @@ class RoutedTokenizerManager(TokenizerManager):
         self.hear_news: Callable[[], None] = _no_news
         """Called before answers are taken: a new detokenizer must be known before it speaks."""
         self.traffic = traffic
+        self._live = LiveRequests(fan_out, traffic)
+        self.rid_to_state: dict[str, Live] = self._live.by_rid
         self.inspector = Inspector(fan_out, len(self._names))
 
     def close(self) -> None:
@@ -137,10 +137,7 @@ class RoutedTokenizerManager(TokenizerManager):
         else:
             self._fan_out.lost(process)
         self.inspector.lost(process)
-        message = f"{self.presence.name(process)} died; the request may be retried"
-        for rid, live in list(self.rid_to_state.items()):
-            if process == DETOKENIZER or process in live.route.members:
-                self._end(rid, {"type": "abort", "message": message, "status_code": 503})
+        self._live.lost(process, self.presence.name(process))
 
     def returned(self, up: Up) -> None:
         """A process is back."""
@@ -176,40 +173,31 @@ class RoutedTokenizerManager(TokenizerManager):
         """Nobody waits for ``exchange`` any more: abort what is left of it."""
         exchange.aborted.update(range(exchange.choices))
         for rid in exchange.rids:
-            self.abort_request(rid)
+            self._live.end(rid, ABORTED)
         self.admission.leave(exchange)
 
     def abort(self, rid: str) -> int:
         """End the requests that their client, or their answer, calls ``rid``; how many."""
-        ended = 0
-        for exchange in self.admission.exchanges:
-            choices = set(exchange.choices_of(rid)) - exchange.aborted
-            exchange.aborted |= choices
-            for each in exchange.rids:
-                live = self.rid_to_state.get(each)
-                if live is not None and (each == rid or live.choice in choices):
-                    choices.add(live.choice or 0)
-                    self._end(each, ABORTED)
-            ended += len(choices)
-        return ended
+        return sum(self._live.abort(exchange, rid) for exchange in self.admission.exchanges)
 
     def abort_all(self) -> int:
         """End every request that is here; how many."""
         exchanges = self.admission.exchanges
         for exchange in exchanges:
             exchange.aborted.update(range(exchange.choices))
-        self.abort_request(abort_all=True)
+        self._live.end_all(ABORTED)
         return sum(exchange.choices for exchange in exchanges)
 
     def abort_request(self, rid: str = "", abort_all: bool = False) -> None:
         """End one request (by its exact id), or all, here at once and at its home."""
-        for each in list(self.rid_to_state) if abort_all else [rid]:
-            self._end(each, ABORTED)
+        if abort_all:
+            self._live.end_all(ABORTED)
+        else:
+            self._live.end(rid, ABORTED)
 
     def stop(self) -> None:
         """The server ends: answer every request that is still here."""
-        for rid in list(self.rid_to_state):
-            self._end(rid, STOPPING)
+        self._live.end_all(STOPPING)
 
     def auto_create_handle_loop(self) -> None:
         """Receive from the detokenizer; the base class would also take over signals."""
@@ -229,18 +217,11 @@ class RoutedTokenizerManager(TokenizerManager):
 
     def _take(self, message: Message) -> None:
         if isinstance(message, Text):
-            self._take_text(message)
+            self._live.receive(message)
         elif isinstance(message, MemberState | Controlled | Planned):
             self.inspector.receive(message)
         else:
             raise ChannelError(f"the detokenizer sent {type(message).__name__}")
-
-    def _end(self, rid: str, finish: dict[str, Any]) -> None:
-        live = self.rid_to_state.pop(rid, None)
-        if live is not None and live.uid is not None:
-            self._fan_out.abort(live.uid, live.route.home)
-            live.end(finish)
-            self.traffic.ended(live, time.monotonic())
 
     def check_text(self, exchange: Exchange, characters: int) -> None:
         """Refuse a prompt of so many characters if it cannot fit.
@@ -301,7 +282,10 @@ class RoutedTokenizerManager(TokenizerManager):
         if state.choice in state.exchange.aborted:
             state.end(ABORTED)
         else:
-            self._submit(state)
+            # What was begun before a drain goes on, but nothing goes where somebody has died
+            # meanwhile.
+            self.presence.check_members(state.route.members)
+            self._live.submit(state)
         finish = None
         while not finish:
             await state.event.wait()
@@ -313,41 +297,6 @@ class RoutedTokenizerManager(TokenizerManager):
             if state.stream or finish:
                 yield state.take(self._names, self.server_args.weight_version)
         _forgive_task()
-
-    def _submit(self, state: Live) -> None:
-        # What was begun before a drain goes on, but nothing goes where somebody has died
-        # meanwhile.
-        self.presence.check_members(state.route.members)
-        state.sent = time.monotonic()
-        state.uid = self._fan_out.submit(
-            state.rid, state.prompt, state.sampling, state.route, state.stream
-        )
-        self.rid_to_state[state.rid] = state
-        state.exchange.rids.append(state.rid)
-        state.exchange.lives.append(state)
-
-    def _take_text(self, new: Text) -> None:
-        live = self.rid_to_state.get(new.rid)
-        if live is None:
-            return  # aborted while this was on its way
-        now = time.monotonic()
-        live.started = new.started
-        live.first_token = live.first_token or new.first_token
-        self.traffic.received(live, new.member_tokens, len(new.tokens), now)
-        live.text = (live.text + new.text)[: new.text_length]
-        live.tokens += new.tokens
-        live.writers += new.token_models or ()
-        if live.logprobs is not None:
-            live.logprobs.add(new.tokens, new.logprobs or ())
-        live.member_tokens = new.member_tokens
-        live.hand_overs = new.hand_overs
-        live.prompt_tokens = new.prompt_tokens
-        live.cached_tokens = new.cached_tokens
-        live.finish = new.finish
-        if live.finish:
-            del self.rid_to_state[new.rid]
-            self.traffic.ended(live, now)
-        live.event.set()
 
 
 def _no_news() -> None:
