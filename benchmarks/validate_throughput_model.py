@@ -26,7 +26,7 @@ from validation import Cell, Verdict, best_threshold, record, table, within
 from validation_plot import plot
 from validation_runs import NAMES, NOMINAL_MS, Deployment, P, Run, deployment_of, minutes, run
 
-from tokenrouter.ipc.messages import Measurements
+from tokenrouter.ipc.member_state import Measurements
 from tokenrouter.throughput_model import estimate
 from tokenrouter.throughput_model.chain import exact
 from tokenrouter.throughput_model.count_simulation import simulate

@@ -19,7 +19,7 @@ from steady import running
 from watching import Reading, read
 
 from tokenrouter.configuration.sources import DEMO_MODELS
-from tokenrouter.ipc.messages import Measurements
+from tokenrouter.ipc.member_state import Measurements
 from tokenrouter.throughput_model import estimate
 
 NAME = "bench"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import httpx
 
 from tokenrouter.ipc.measured import from_json
-from tokenrouter.ipc.messages import Measurements
+from tokenrouter.ipc.member_state import Measurements
 
 TIMEOUT_S = 30.0
 

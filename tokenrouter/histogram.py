@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from tokenrouter.ipc.messages import Buckets
+from tokenrouter.ipc.member_state import Buckets
 
 
 class Histogram:

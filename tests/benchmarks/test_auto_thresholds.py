@@ -13,7 +13,7 @@ from intervals import Estimate
 from validation import Verdict
 from watching import Reading
 
-from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.ipc.member_state import Measurements, StepSums
 from tokenrouter.schedulers.base import Request, Step
 from tokenrouter.schedulers.registry import create
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from tokenrouter.ipc.measured import to_json
-from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.ipc.member_state import Measurements, StepSums
 
 KEY = "sesame"
 NOTHING = StepSums(0, 0.0, 0.0, 0, 0, 0.0)

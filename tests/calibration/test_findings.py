@@ -13,7 +13,7 @@ from tokenrouter.calibration.facts import Facts
 from tokenrouter.calibration.findings import find, shares
 from tokenrouter.calibration.windows import Reading, Window, between
 from tokenrouter.errors import MeasurementError
-from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.ipc.member_state import Measurements, StepSums
 from tokenrouter.throughput_model.planning import parameter_writing
 
 pytestmark = pytest.mark.timeout(60)

@@ -9,7 +9,7 @@ import pytest
 from tests.calibration.fakes import pair
 from tokenrouter.calibration.windows import Reading, Window, between, check, totals
 from tokenrouter.errors import MeasurementError
-from tokenrouter.ipc.messages import Measurements
+from tokenrouter.ipc.member_state import Measurements
 
 pytestmark = pytest.mark.timeout(20)
 

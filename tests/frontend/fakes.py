@@ -27,20 +27,9 @@ from tokenrouter.errors import TokenRouterError
 from tokenrouter.frontend.detokenizer import run_detokenizer
 from tokenrouter.frontend.process import run_front_end
 from tokenrouter.ipc.channels import Inbox, Outbox
-from tokenrouter.ipc.messages import (
-    FRONT_END,
-    Abort,
-    Control,
-    Controlled,
-    Inspect,
-    Logprob,
-    Measurements,
-    MemberState,
-    Route,
-    Sampling,
-    StepSums,
-    Submit,
-)
+from tokenrouter.ipc.member_state import Measurements, MemberState, StepSums
+from tokenrouter.ipc.messages import FRONT_END, Abort, Logprob, Route, Sampling, Submit
+from tokenrouter.ipc.operations import Control, Controlled, Inspect
 from tokenrouter.ipc.ports import Ports, choose_ports
 from tokenrouter.ipc.supervision import (
     ChildLink,

@@ -14,7 +14,8 @@ from tokenrouter.errors import MemberDeadError
 from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.ipc import channels
 from tokenrouter.ipc.channels import Inbox
-from tokenrouter.ipc.messages import FRONT_END, Abort, Inspect, Message, Route, Sampling, Submit
+from tokenrouter.ipc.messages import FRONT_END, Abort, Message, Route, Sampling, Submit
+from tokenrouter.ipc.operations import Inspect
 from tokenrouter.ipc.ports import Ports, choose_ports
 from tokenrouter.ipc.supervision import Up
 

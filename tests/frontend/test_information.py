@@ -20,7 +20,8 @@ from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.information import Information
 from tokenrouter.frontend.presence import Presence
 from tokenrouter.ipc.measured import from_json
-from tokenrouter.ipc.messages import MemberState, Planned
+from tokenrouter.ipc.member_state import MemberState
+from tokenrouter.ipc.operations import Planned
 
 
 def test_models(client: openai.OpenAI) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from tests.frontend.fakes import state_of
 from tokenrouter.frontend.inspection import MOST_QUESTIONS, Inspector
-from tokenrouter.ipc.messages import DETOKENIZER, Control, Controlled, Inspect, Planned
+from tokenrouter.ipc.messages import DETOKENIZER
+from tokenrouter.ipc.operations import Control, Controlled, Inspect, Planned
 
 
 @dataclass

@@ -32,7 +32,8 @@ from tokenrouter.frontend import presets
 from tokenrouter.frontend.families import Families
 from tokenrouter.frontend.member_metrics import batch_sizes, member_metrics
 from tokenrouter.frontend.metrics import exposition, plan_metrics
-from tokenrouter.ipc.messages import Buckets, Counters, MemberState, Planned
+from tokenrouter.ipc.member_state import Buckets, Counters, MemberState
+from tokenrouter.ipc.operations import Planned
 
 COUNTERS = Counters(
     waiting=1, ready=2, blocked=3, parked=4, parked_tokens=5, written_tokens=6, throughput=7.5,

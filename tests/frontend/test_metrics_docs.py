@@ -14,7 +14,7 @@ from tests.frontend.fakes import NAMES, Deployment, make_config
 from tests.frontend.test_metrics import Scrape, ask, scrape, state
 from tokenrouter.frontend.member_metrics import member_metrics
 from tokenrouter.frontend.metrics import exposition, plan_metrics
-from tokenrouter.ipc.messages import Planned
+from tokenrouter.ipc.operations import Planned
 
 ROOT = Path(__file__).parents[2]
 SUFFIXES = ("_bucket", "_sum", "_count")

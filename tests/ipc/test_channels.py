@@ -15,38 +15,30 @@ import zmq
 from tokenrouter.errors import ChannelError
 from tokenrouter.ipc import channels
 from tokenrouter.ipc.channels import HIGH_WATER_MARK, Inbox, Outbox
+from tokenrouter.ipc.member_state import MemberState
 from tokenrouter.ipc.messages import (
     PROTOCOL_VERSION,
     Abort,
-    Admit,
     Admitted,
     Blocked,
     Close,
     Commit,
-    Control,
-    Controlled,
     Failed,
-    Feed,
     Frame,
     Grammar,
     HandOver,
-    Inspect,
     Live,
     Logprob,
-    MemberState,
     Message,
     Open,
     Output,
-    Plan,
-    Planned,
-    Release,
     Route,
     Sampling,
-    Share,
     Submit,
     Text,
-    Truncate,
 )
+from tokenrouter.ipc.operations import Control, Controlled, Inspect, Plan, Planned
+from tokenrouter.ipc.rank_calls import Admit, Feed, Release, Share, Truncate
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from tokenrouter.ipc.measured import from_json, to_json
-from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.ipc.member_state import Measurements, StepSums
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -11,16 +11,9 @@ from msgspec.structs import replace
 
 from tests.frontend.fakes import state_of
 from tokenrouter.config import Config
-from tokenrouter.ipc.messages import (
-    DETOKENIZER,
-    Inspect,
-    Measurements,
-    MemberState,
-    Message,
-    Plan,
-    Planned,
-    StepSums,
-)
+from tokenrouter.ipc.member_state import Measurements, MemberState, StepSums
+from tokenrouter.ipc.messages import DETOKENIZER, Message
+from tokenrouter.ipc.operations import Inspect, Plan, Planned
 from tokenrouter.ipc.supervision import Down, MemberReady, Roster, Up
 from tokenrouter.planner.controller import Controller
 from tokenrouter.planner.problem import Problem, Solution, terms

@@ -9,7 +9,8 @@ import re
 import pytest
 
 from tests.planner.simulated import World
-from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, Inspect, Message, Plan
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, Message
+from tokenrouter.ipc.operations import Inspect, Plan
 from tokenrouter.ipc.supervision import Down, Up
 from tokenrouter.planner.problem import Problem, Solution
 from tokenrouter.throughput_model import systems

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from tokenrouter.ipc.messages import Measurements
+from tokenrouter.ipc.member_state import Measurements
 from tokenrouter.planner.dispersion import PRIOR, overdispersion
 from tokenrouter.throughput_model.estimate import NO_STEPS
 

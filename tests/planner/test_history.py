@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy
 import pytest
 
-from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.ipc.member_state import Measurements, StepSums
 from tokenrouter.planner.history import LONGEST_S, History
 from tokenrouter.throughput_model.estimate import NO_STEPS
 

@@ -11,7 +11,8 @@ import zmq
 from tests.subserver.test_peers import Supervisor
 from tokenrouter.ipc import channels
 from tokenrouter.ipc.channels import Inbox, Outbox
-from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER, Close, Inspect, Planned
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER, Close
+from tokenrouter.ipc.operations import Inspect, Planned
 from tokenrouter.ipc.ports import choose_ports
 from tokenrouter.ipc.supervision import Down, MemberReady, Roster, StreamDecoder, Stuck, Up
 from tokenrouter.planner.links import PlannerLinks

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tokenrouter.ipc.messages import Plan
+from tokenrouter.ipc.operations import Plan
 from tokenrouter.planner.publishing import RESEND_S, Publisher, Table, below, lower, row, same
 from tokenrouter.subserver.thresholds import Thresholds, fault_of, fixed_table
 

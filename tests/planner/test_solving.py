@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
-from tokenrouter.ipc.messages import LONGEST_TABLE, Measurements, StepSums
+from tokenrouter.ipc.member_state import Measurements, StepSums
+from tokenrouter.ipc.operations import LONGEST_TABLE
 from tokenrouter.planner.problem import Problem, Solution, Terms
 from tokenrouter.planner.publishing import row
 from tokenrouter.planner.solving import fitted, solve

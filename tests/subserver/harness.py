@@ -19,17 +19,8 @@ from typing import Any
 
 import msgspec
 
-from tokenrouter.ipc.messages import (
-    FRONT_END,
-    Abort,
-    Buckets,
-    MemberState,
-    Message,
-    Output,
-    Route,
-    Sampling,
-    Submit,
-)
+from tokenrouter.ipc.member_state import Buckets, MemberState
+from tokenrouter.ipc.messages import FRONT_END, Abort, Message, Output, Route, Sampling, Submit
 from tokenrouter.ipc.supervision import MemberReady, Roster
 from tokenrouter.schedulers.base import Vocabulary
 from tokenrouter.subserver.batching import Limits, Rules

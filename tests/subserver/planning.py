@@ -13,7 +13,9 @@ from typing import Any
 
 from tests.subserver.harness import Stall
 from tests.subserver.mortal import Frame, Mortal
-from tokenrouter.ipc.messages import PLANNER, SUPERVISOR, Inspect, MemberState, Message
+from tokenrouter.ipc.member_state import MemberState
+from tokenrouter.ipc.messages import PLANNER, SUPERVISOR, Message
+from tokenrouter.ipc.operations import Inspect
 from tokenrouter.ipc.supervision import Down, Up
 from tokenrouter.planner.publishing import Publisher
 from tokenrouter.subserver.thresholds import fixed_table

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tokenrouter.errors import RequestError
-from tokenrouter.ipc.messages import Control, Controlled
+from tokenrouter.ipc.operations import Control, Controlled
 from tokenrouter.subserver.controls import carry_out
 from tokenrouter.subserver.timed import TimedEngine, step_law
 

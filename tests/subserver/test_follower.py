@@ -15,8 +15,8 @@ import pytest
 import zmq
 
 from tokenrouter.ipc.channels import Outbox
-from tokenrouter.ipc.messages import Admit, Feed, Release
 from tokenrouter.ipc.ports import choose_ports
+from tokenrouter.ipc.rank_calls import Admit, Feed, Release
 from tokenrouter.ipc.supervision import (
     ChildMessage,
     Hello,

@@ -12,6 +12,7 @@ from tests.subserver.builders import FakeEngine, make_roster, make_submit, make_
 from tests.subserver.harness import Characters
 from tokenrouter.configuration.waits import UNKNOWN_WAIT_S
 from tokenrouter.errors import ChannelError, RequestError
+from tokenrouter.ipc.member_state import Buckets, MemberState
 from tokenrouter.ipc.messages import (
     FRONT_END,
     PLANNER,
@@ -19,24 +20,20 @@ from tokenrouter.ipc.messages import (
     Abort,
     Admitted,
     Blocked,
-    Buckets,
     Close,
     Commit,
-    Control,
     Failed,
     Grammar,
     HandOver,
-    Inspect,
     Live,
     Logprob,
-    MemberState,
     Message,
     Open,
     Output,
-    Plan,
     Route,
     Sampling,
 )
+from tokenrouter.ipc.operations import Control, Inspect, Plan
 from tokenrouter.ipc.supervision import Down
 from tokenrouter.schedulers.signals import Entropy, TopProbability
 from tokenrouter.subserver.batching import Limits, Rules

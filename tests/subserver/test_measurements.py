@@ -8,7 +8,8 @@ import pytest
 
 from tests.subserver.builders import make_visit
 from tests.subserver.harness import Deployment
-from tokenrouter.ipc.messages import Route, Sampling, StepSums
+from tokenrouter.ipc.member_state import StepSums
+from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.subserver.engine import Visit
 from tokenrouter.subserver.measurements import LONGEST_RUN, Meter
 

@@ -28,8 +28,8 @@ from tokenrouter.ipc.messages import (
     HandOver,
     Live,
     Output,
-    Plan,
 )
+from tokenrouter.ipc.operations import Plan
 from tokenrouter.ipc.ports import Ports, choose_ports
 from tokenrouter.ipc.supervision import (
     ChildLink,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.subserver.engines import PrefixCache
 from tests.subserver.ranked import Rank
-from tokenrouter.ipc.messages import StepSums
+from tokenrouter.ipc.member_state import StepSums
 from tokenrouter.subserver.engine import Work
 from tokenrouter.subserver.profile import BUDGET_S, CONTEXT, LONGEST, profile, profile_of_law
 from tokenrouter.subserver.timed import TimedEngine

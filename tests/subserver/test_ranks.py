@@ -14,7 +14,9 @@ from tests.subserver.ranked import Rank, Ranked, resident
 from tests.subserver.test_deployment import Scenario
 from tests.subserver.workload import differences
 from tokenrouter.errors import RankError, UnsupportedError
-from tokenrouter.ipc.messages import Admit, Close, Control, Feed, Message, Release, Truncate
+from tokenrouter.ipc.messages import Close, Message
+from tokenrouter.ipc.operations import Control
+from tokenrouter.ipc.rank_calls import Admit, Feed, Release, Truncate
 from tokenrouter.subserver.batching import Limits
 from tokenrouter.subserver.ranks import UNSENT_CALLS, Mirror
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.subserver.harness import Deployment
-from tokenrouter.ipc.messages import Counters, MemberState, Route, Sampling
+from tokenrouter.ipc.member_state import Counters, MemberState
+from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.subserver.loop import Subserver
 from tokenrouter.subserver.state import Parts, state
 

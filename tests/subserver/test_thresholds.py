@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenrouter.ipc.messages import LONGEST_TABLE, Plan
+from tokenrouter.ipc.operations import LONGEST_TABLE, Plan
 from tokenrouter.subserver.batching import clamp
 from tokenrouter.subserver.thresholds import Thresholds, fault_of, fixed_table
 

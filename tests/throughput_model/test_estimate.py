@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.ipc.member_state import Measurements, StepSums
 from tokenrouter.throughput_model import estimate
 
 NOTHING = estimate.NO_STEPS

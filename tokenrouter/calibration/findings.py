@@ -11,7 +11,7 @@ import msgspec
 from tokenrouter.calibration.facts import Facts
 from tokenrouter.calibration.windows import Window, totals
 from tokenrouter.errors import ConfigError, MeasurementError
-from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.ipc.member_state import Measurements, StepSums
 from tokenrouter.throughput_model import estimate
 from tokenrouter.throughput_model.parameters import Latency, System
 from tokenrouter.throughput_model.planning.parameter_file import Parameters

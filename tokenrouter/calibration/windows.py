@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tokenrouter.errors import MeasurementError
-from tokenrouter.ipc.messages import Measurements
+from tokenrouter.ipc.member_state import Measurements
 from tokenrouter.throughput_model import estimate
 
 FEWEST_STEPS = 50

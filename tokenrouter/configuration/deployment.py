@@ -15,7 +15,7 @@ from tokenrouter.configuration.sglang_args import Wrong
 from tokenrouter.configuration.sources import DEMO_MODELS
 from tokenrouter.configuration.validation import SECRETS
 from tokenrouter.configuration.values import Key, LegalPath, Name, Objective, parse_objective
-from tokenrouter.ipc.messages import LONGEST_TABLE
+from tokenrouter.ipc.operations import LONGEST_TABLE
 from tokenrouter.schedulers.signals import Declared
 
 FRONT_END_NAME = "front-end"

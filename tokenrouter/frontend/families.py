@@ -14,7 +14,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.utils import floatToGoString
 
-from tokenrouter.ipc.messages import Buckets
+from tokenrouter.ipc.member_state import Buckets
 
 PREFIX = "tokenrouter_"
 

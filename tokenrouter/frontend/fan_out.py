@@ -16,16 +16,8 @@ import zmq
 
 from tokenrouter.errors import ChannelError, MemberDeadError
 from tokenrouter.ipc.channels import Outbox
-from tokenrouter.ipc.messages import (
-    FRONT_END,
-    Abort,
-    Control,
-    Inspect,
-    Message,
-    Route,
-    Sampling,
-    Submit,
-)
+from tokenrouter.ipc.messages import FRONT_END, Abort, Message, Route, Sampling, Submit
+from tokenrouter.ipc.operations import Control, Inspect
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import Roster, Up
 

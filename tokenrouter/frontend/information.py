@@ -18,7 +18,7 @@ from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.inspection import HEALTH_TIMEOUT_S, STATE_TIMEOUT_S
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.ipc.measured import to_json
-from tokenrouter.ipc.messages import MemberState
+from tokenrouter.ipc.member_state import MemberState
 from tokenrouter.schedulers import registry
 from tokenrouter.subserver.sglang_compat.serving import GenerateReqInput, ModelCard, ModelList
 

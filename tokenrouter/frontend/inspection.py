@@ -13,15 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenrouter.frontend.fan_out import FanOut
-from tokenrouter.ipc.messages import (
-    DETOKENIZER,
-    Action,
-    Control,
-    Controlled,
-    Inspect,
-    MemberState,
-    Planned,
-)
+from tokenrouter.ipc.member_state import MemberState
+from tokenrouter.ipc.messages import DETOKENIZER
+from tokenrouter.ipc.operations import Action, Control, Controlled, Inspect, Planned
 
 HEALTH_TIMEOUT_S = 20.0
 """As SGLang's health check: a long step of a busy member is no failure."""

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 
 from tokenrouter.config import Config
 from tokenrouter.frontend.families import Families
-from tokenrouter.ipc.messages import Buckets, Counters, MemberState
+from tokenrouter.ipc.member_state import Buckets, Counters, MemberState
 
 
 def member_metrics(config: Config, states: Sequence[MemberState | None]) -> Iterable[Metric]:

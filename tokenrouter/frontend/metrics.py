@@ -20,7 +20,8 @@ from tokenrouter.frontend.families import Families
 from tokenrouter.frontend.member_metrics import member_metrics
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.frontend.traffic_metrics import traffic_metrics
-from tokenrouter.ipc.messages import MemberState, Planned
+from tokenrouter.ipc.member_state import MemberState
+from tokenrouter.ipc.operations import Planned
 from tokenrouter.processes import logs
 from tokenrouter.processes.plan import rank_name
 

@@ -18,7 +18,7 @@ from tokenrouter.errors import RequestError
 from tokenrouter.frontend.http_errors import shape
 from tokenrouter.frontend.operator_protocol import AbortBody, ProfileBody, VersionBody, WeightsBody
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
-from tokenrouter.ipc.messages import Action, Controlled
+from tokenrouter.ipc.operations import Action, Controlled
 
 QUICK_S = 30.0
 """For a member to answer what takes it a moment: it may be in a long step."""

@@ -26,15 +26,9 @@ from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.frontend.translation import failure_of, sampling_of
 from tokenrouter.ipc.arrivals import arrivals
 from tokenrouter.ipc.channels import Inbox
-from tokenrouter.ipc.messages import (
-    DETOKENIZER,
-    PLANNER,
-    Controlled,
-    MemberState,
-    Message,
-    Planned,
-    Text,
-)
+from tokenrouter.ipc.member_state import MemberState
+from tokenrouter.ipc.messages import DETOKENIZER, PLANNER, Message, Text
+from tokenrouter.ipc.operations import Controlled, Planned
 from tokenrouter.ipc.supervision import Up
 from tokenrouter.subserver.sglang_compat.serving import (
     GenerateReqInput,

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.ipc.member_state import Measurements, StepSums
 
 
 def to_json(measurements: Measurements) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Every message on TokenRouter's own links, in the order of a request's life.
+"""The protocol of TokenRouter's own links; here, the messages of a request's life, in order.
 
 front end -> home:       Submit, Abort; to any member: Inspect, Control
 home -> member:          Open, HandOver, Close, Live
@@ -6,9 +6,10 @@ member -> home:          HandOver, Commit, Blocked, Admitted, Failed
 planner -> member:       Inspect, which is answered, and Plan; to the detokenizer: Planned
 home -> detokenizer:     Output; from any member: MemberState, Controlled
 detokenizer -> front end: Text; and MemberState, Controlled, Planned as they came
-rank 0 of a member -> its other ranks:  Admit, Truncate, Release, Feed
+rank 0 of a member -> its other ranks:  Admit, Share, Truncate, Release, Feed
 
-Messages travel inside a `Frame`. Members are named by their index in the configuration.
+Messages travel inside a `Frame`. Members are named by their index in the configuration. Those
+that are not about one request are in `operations`, `member_state` and `rank_calls`.
 A tagged msgspec union, encoded as msgpack arrays: a frame that does not decode is
 counted and dropped by the channel, never applied.
 """
@@ -18,6 +19,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+
+from tokenrouter.ipc.member_state import MemberState
+from tokenrouter.ipc.operations import Control, Controlled, Inspect, Plan, Planned
+from tokenrouter.ipc.rank_calls import ToRank
 
 PROTOCOL_VERSION = 4
 FRONT_END = -1
@@ -115,59 +120,6 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
     """The client gave up (or an operator did); unknown uids are ignored."""
 
     uid: int
-
-
-class Inspect(msgspec.Struct, frozen=True, array_like=True, tag="inspect"):
-    """Ask a member for its `MemberState`, which carries the same ``ticket``."""
-
-    ticket: int
-
-
-LONGEST_TABLE = 4096
-"""Rows of the longest plan: a member checks it between two steps."""
-
-
-class Plan(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
-    """Thresholds from now on: ``table[A - 1]`` has one a member, for A live requests.
-
-    Its last row holds for more. No row can deadlock its A, and none is above a later one in
-    any member's column: then members that count different A are safe together. ``version``
-    grows with every plan of the deployment; ``reason``, in words, for operators.
-    """
-
-    version: int
-    table: list[tuple[int, ...]]
-    reason: str
-
-
-class Planned(msgspec.Struct, frozen=True, array_like=True, tag="planned"):
-    """What the planner has decided, for operators.
-
-    ``table``: as in `Plan` (empty: none yet); ``version`` of the plan. ``changes``: tables
-    since it started. ``concurrency``: A for which the table was solved. ``gain``: throughput
-    that the model predicts there, over thresholds of 1 (1.0: the same). ``reason``, in words.
-    """
-
-    version: int
-    table: list[tuple[int, ...]]
-    changes: int
-    concurrency: int
-    gain: float
-    reason: str
-
-
-Action = Literal["flush_cache", "start_profile", "stop_profile", "update_weights_from_disk"]
-
-
-class Control(msgspec.Struct, frozen=True, array_like=True, tag="control"):
-    """Have a member's engine do something between two steps; it answers `Controlled`.
-
-    ``arguments``: those of SGLang's request of the same name.
-    """
-
-    ticket: int
-    action: Action
-    arguments: dict[str, Any]
 
 
 class Open(msgspec.Struct, frozen=True, array_like=True, tag="open"):
@@ -305,167 +257,6 @@ class Text(msgspec.Struct, frozen=True, array_like=True, tag="text"):
     first_token: float = 0.0
 
 
-class Controlled(msgspec.Struct, frozen=True, array_like=True, tag="controlled"):
-    """A member's answer to `Control`; ``busy``: it holds requests, and did nothing."""
-
-    ticket: int
-    member: int
-    success: bool
-    message: str
-    busy: bool = False
-
-
-class Buckets(msgspec.Struct, frozen=True, array_like=True):
-    """A histogram: ``counts[i]`` observations of at most ``bounds[i]`` and above the bound before.
-
-    The last count is of those above all bounds; ``sum`` is of all observations.
-    """
-
-    bounds: tuple[float, ...]
-    counts: list[int]
-    sum: float
-
-
-class Counters(msgspec.Struct, frozen=True, array_like=True):
-    """What a member has done since it started, and what it holds now, for Prometheus.
-
-    ``waiting`` owned requests that have not started; ``ready`` visits that write here now;
-    ``blocked``: those without memory; ``parked`` visits that write elsewhere, with
-    ``parked_tokens`` in KV. ``written_tokens`` that its steps kept; ``throughput``: of the
-    last seconds, per second; ``admitted_tokens`` at first admissions, of which
-    ``cached_tokens`` were in the prefix cache; ``fed_tokens``: computed by steps.
-    ``hand_overs[a][b]``: of owned requests, from a to b. In seconds: ``threshold_wait`` from
-    ready to launch, ``steps[b]`` of at most b visits (and more than b/2), ``routing`` by hook,
-    ``delays`` of frames by link. ``log_lines_dropped``: nobody took them.
-    """
-
-    waiting: int
-    ready: int
-    blocked: int
-    parked: int
-    parked_tokens: int
-    written_tokens: int
-    throughput: float
-    admitted_tokens: int
-    cached_tokens: int
-    fed_tokens: int
-    hand_overs: dict[int, dict[int, int]]
-    threshold_wait: Buckets
-    steps: dict[int, Buckets]
-    routing: dict[str, Buckets]
-    delays: dict[str, Buckets]
-    log_lines_dropped: int
-
-
-class StepSums(msgspec.Struct, frozen=True, array_like=True):
-    """Sums over steps of one batch size, for the latency law.
-
-    ``seconds`` of each: from its launch to the time when the next could be launched.
-    ``tokens`` that each fed.
-    """
-
-    count: int
-    seconds: float
-    seconds_squared: float
-    tokens: int
-    tokens_squared: int
-    tokens_seconds: float
-
-
-class Measurements(msgspec.Struct, frozen=True, array_like=True):
-    """What the throughput model needs to know of a member; sums since it started.
-
-    Only requests that may visit every member count in ``hops``, ``runs`` and ``live_seconds``.
-
-    ``at``: the member's clock. ``steps[b]`` of b visits, all ready; ``prefill`` of those that
-    fed prompts; ``profile[b]``: of steps measured before it served. ``hops[k]``: [steps here
-    after which a request went to k, tokens they kept]. ``runs[n]``: how often a request left
-    after n steps here in a row. ``live_seconds``: integral of A over time.
-    """
-
-    at: float
-    steps: dict[int, StepSums]
-    prefill: StepSums
-    profile: dict[int, StepSums]
-    hops: dict[int, tuple[int, int]]
-    runs: dict[int, int]
-    live_seconds: float
-
-
-class MemberState(msgspec.Struct, frozen=True, array_like=True, tag="member_state"):
-    """What a member holds and has done, for operators and tests.
-
-    ``visits`` here now, ``requests`` owned; ``live``: A of the clamp rule; ``threshold``:
-    in force now; ``batches[b]``: steps of b visits so far; ``step_ms``: mean step time;
-    ``expired_waits``: launches that only the maximum wait caused; ``evictions``: visits
-    that lost their KV to an older one; ``stale``: late messages, ignored; ``dropped``:
-    bad frames by kind. ``counters``: the rest, for Prometheus. ``measurements``: what the
-    planner asks for. ``plan``: version of the thresholds in force (0: the configuration's).
-    """
-
-    ticket: int
-    member: int
-    visits: int
-    requests: int
-    live: int
-    threshold: int
-    free_tokens: int
-    pool_tokens: int
-    batches: dict[int, int]
-    step_ms: float
-    expired_waits: int
-    evictions: int
-    stale: int
-    dropped: dict[str, int]
-    counters: Counters | None = None
-    measurements: Measurements | None = None
-    plan: int = 0
-
-
-class Admit(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
-    """The engine of rank 0 gave a visit a slot and ``len(tokens) - 1`` cached tokens.
-
-    ``tokens``: those, and the one after them.
-    """
-
-    uid: int
-    tokens: list[int]
-
-
-class Share(msgspec.Struct, frozen=True, array_like=True, tag="share"):
-    """Other visits may find the KV of the visit's first ``length`` tokens."""
-
-    uid: int
-    length: int
-
-
-class Truncate(msgspec.Struct, frozen=True, array_like=True, tag="truncate"):
-    """The visit's KV from position ``length`` on is free."""
-
-    uid: int
-    length: int
-
-
-class Release(msgspec.Struct, frozen=True, array_like=True, tag="release"):
-    """Everything the visit held is free."""
-
-    uid: int
-
-
-class Feed(msgspec.Struct, frozen=True, array_like=True, tag="feed"):
-    """Rank 0 begins a step: (uid, tokens that it feeds) of each row, in order.
-
-    ``digest`` stands for all batches before this one, as rank 0 built them. ``checked``: after
-    which tokens, counted over all rows, logits are computed beside those after each row.
-    """
-
-    rows: list[tuple[int, list[int]]]
-    digest: int
-    checked: list[int] = []
-
-
-ToRank = Admit | Share | Truncate | Release | Feed
-"""Calls of a tensor-parallel member's engine, in the order in which rank 0 made them."""
 Message = (
     Submit
     | Abort

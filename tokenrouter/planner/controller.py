@@ -17,15 +17,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from tokenrouter.ipc.messages import (
-    DETOKENIZER,
-    FRONT_END,
-    Inspect,
-    Measurements,
-    MemberState,
-    Message,
-    Planned,
-)
+from tokenrouter.ipc.member_state import Measurements, MemberState
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, Message
+from tokenrouter.ipc.operations import Inspect, Planned
 from tokenrouter.ipc.supervision import Down, News, Up
 from tokenrouter.planner.history import CHANGE, History
 from tokenrouter.planner.problem import Problem, Solution, Terms

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy
 
-from tokenrouter.ipc.messages import Measurements
+from tokenrouter.ipc.member_state import Measurements
 
 PRIOR = 4
 """Stretches that count as much as the belief that steps are routed independently."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenrouter.ipc.messages import Measurements
+from tokenrouter.ipc.member_state import Measurements
 from tokenrouter.planner.dispersion import overdispersion
 from tokenrouter.throughput_model import estimate
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenrouter.config import Config
-from tokenrouter.ipc.messages import Measurements
+from tokenrouter.ipc.member_state import Measurements
 from tokenrouter.ipc.supervision import Roster
 from tokenrouter.planner.publishing import Table
 from tokenrouter.subserver.thresholds import fixed_table

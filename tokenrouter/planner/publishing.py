@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from tokenrouter.ipc.messages import Plan
+from tokenrouter.ipc.operations import Plan
 
 Table = Sequence[tuple[int, ...]]
 """``table[A - 1]``: thresholds, one a member, for A live requests; the last row for more."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tokenrouter.ipc.messages import LONGEST_TABLE
+from tokenrouter.ipc.operations import LONGEST_TABLE
 from tokenrouter.planner.problem import Problem, Solution, Terms
 from tokenrouter.planner.publishing import Table, row
 from tokenrouter.planner.replay import Replay

@@ -6,7 +6,7 @@ Called by `loop.Subserver`; the engine does it.
 from __future__ import annotations
 
 from tokenrouter.errors import TokenRouterError
-from tokenrouter.ipc.messages import Control, Controlled
+from tokenrouter.ipc.operations import Control, Controlled
 from tokenrouter.subserver.engine import Engine
 
 ALONE = frozenset({"flush_cache", "update_weights_from_disk"})

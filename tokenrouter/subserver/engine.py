@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from tokenrouter.ipc.messages import Action, Logprob, Route, Sampling
+from tokenrouter.ipc.messages import Logprob, Route, Sampling
+from tokenrouter.ipc.operations import Action
 from tokenrouter.schedulers.base import Check, Request, RoutingScheduler
 from tokenrouter.schedulers.signals import Checks, Signal, Trained
 from tokenrouter.subserver.finish import FinishRule
@@ -263,7 +264,7 @@ class Engine(Protocol):
         """KV tokens that could be had now without taking from a resident visit."""
 
     def control(self, action: Action, arguments: Mapping[str, Any]) -> str:
-        """Do what `messages.Control` asks for, between two steps; returns what happened.
+        """Do what `operations.Control` asks for, between two steps; returns what happened.
 
         No visit is resident while the cache is flushed or weights change. Without effect if
         it raises.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from tokenrouter.ipc.messages import Buckets, Controlled, MemberState, Message, Output
+from tokenrouter.ipc.member_state import Buckets, MemberState
+from tokenrouter.ipc.messages import Message, Output
+from tokenrouter.ipc.operations import Controlled
 from tokenrouter.ipc.supervision import News
 
 

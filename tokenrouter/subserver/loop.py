@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from tokenrouter.errors import ChannelError, RequestError, RoutingError
+from tokenrouter.ipc.member_state import MemberState, StepSums
 from tokenrouter.ipc.messages import (
     FRONT_END,
     PLANNER,
@@ -20,23 +21,17 @@ from tokenrouter.ipc.messages import (
     Blocked,
     Close,
     Commit,
-    Control,
-    Controlled,
     Failed,
     HandOver,
-    Inspect,
     Live,
     Logprob,
-    MemberState,
     Message,
     Open,
     Output,
-    Plan,
-    Planned,
-    StepSums,
     Text,
-    ToRank,
 )
+from tokenrouter.ipc.operations import Control, Controlled, Inspect, Plan, Planned
+from tokenrouter.ipc.rank_calls import ToRank
 from tokenrouter.ipc.supervision import Down, Drain, News, Roster, Up
 from tokenrouter.schedulers.base import Step, Vocabulary
 from tokenrouter.subserver.batching import Rules, choose

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tokenrouter.config import Config, ModelConfig
 from tokenrouter.configuration.model import TIMED_CONTEXT_LENGTH, TIMED_POOL_TOKENS
-from tokenrouter.ipc.messages import StepSums
+from tokenrouter.ipc.member_state import StepSums
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import MemberReady
 from tokenrouter.schedulers.base import Vocabulary

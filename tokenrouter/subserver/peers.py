@@ -12,17 +12,9 @@ import zmq
 
 from tokenrouter.errors import LinkFullError
 from tokenrouter.ipc.channels import Inbox, Outbox
-from tokenrouter.ipc.messages import (
-    DETOKENIZER,
-    FRONT_END,
-    PLANNER,
-    SUPERVISOR,
-    Buckets,
-    Controlled,
-    MemberState,
-    Message,
-    Output,
-)
+from tokenrouter.ipc.member_state import Buckets, MemberState
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER, SUPERVISOR, Message, Output
+from tokenrouter.ipc.operations import Controlled
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import Busy, ChildLink, Down, News, Roster, Stuck, Up
 from tokenrouter.ipc.waiting import Waiter

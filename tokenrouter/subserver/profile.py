@@ -13,7 +13,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from tokenrouter.ipc.messages import Route, Sampling, StepSums
+from tokenrouter.ipc.member_state import StepSums
+from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.subserver.engine import Engine, Visit, Work
 from tokenrouter.subserver.measurements import Sums
 from tokenrouter.subserver.timed import TimedEngine

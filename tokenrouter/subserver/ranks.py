@@ -15,18 +15,9 @@ from typing import Any, Protocol
 
 from tokenrouter.errors import RankError, TokenRouterError
 from tokenrouter.ipc.channels import Outbox
-from tokenrouter.ipc.messages import (
-    Action,
-    Admit,
-    Control,
-    Feed,
-    Message,
-    Release,
-    Route,
-    Sampling,
-    Share,
-    Truncate,
-)
+from tokenrouter.ipc.messages import Message, Route, Sampling
+from tokenrouter.ipc.operations import Action, Control
+from tokenrouter.ipc.rank_calls import Admit, Feed, Release, Share, Truncate
 from tokenrouter.schedulers.signals import Signal
 from tokenrouter.subserver.engine import (
     Engine,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenrouter.ipc.messages import Counters, MemberState
+from tokenrouter.ipc.member_state import Counters, MemberState
 from tokenrouter.processes import logs
 from tokenrouter.subserver.engine import Engine
 from tokenrouter.subserver.home import Home

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tokenrouter.histogram import Histogram
-from tokenrouter.ipc.messages import Buckets
+from tokenrouter.ipc.member_state import Buckets
 from tokenrouter.subserver.engine import Work
 
 WAIT_S = (1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)

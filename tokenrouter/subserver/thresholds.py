@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from operator import gt
 
-from tokenrouter.ipc.messages import LONGEST_TABLE, Plan
+from tokenrouter.ipc.operations import LONGEST_TABLE, Plan
 from tokenrouter.subserver.batching import clamp
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy
 
 from tokenrouter.errors import UnsupportedError
-from tokenrouter.ipc.messages import Action, Logprob
+from tokenrouter.ipc.messages import Logprob
+from tokenrouter.ipc.operations import Action
 from tokenrouter.schedulers.base import Check
 from tokenrouter.schedulers.signals import (
     Aleatoric,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.ipc.messages import Measurements, StepSums
+from tokenrouter.ipc.member_state import Measurements, StepSums
 from tokenrouter.throughput_model.parameters import Floats, Latency, Model, System
 from tokenrouter.throughput_model.windows import NO_STEPS, total, window
 

@@ -15,7 +15,7 @@ from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
 from sglang.srt.managers.scheduler import Scheduler
 
 from tokenrouter.errors import RequestError, TokenRouterError
-from tokenrouter.ipc.messages import Action
+from tokenrouter.ipc.operations import Action
 
 # Above all severities: PyTorch's tracer would write lines of its own to stderr, among our logs.
 QUIET_KINETO = "6"

@@ -18,7 +18,7 @@ from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
 from tokenrouter.errors import ConfigError, RankError, RequestError
-from tokenrouter.ipc.messages import Action
+from tokenrouter.ipc.operations import Action
 from tokenrouter.schedulers.signals import Checks, Declared, DeferralProbability, OfLogits, Signal
 from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work, nothing, to_check
 from tokenrouter.subserver.sglang_compat import controls

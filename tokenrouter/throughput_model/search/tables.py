@@ -1,4 +1,4 @@
-"""Thresholds for every number of live requests, as `ipc.messages.Plan` wants them.
+"""Thresholds for every number of live requests, as `ipc.operations.Plan` wants them.
 
 Members count live requests each for itself and may differ for a moment, so no threshold may be
 higher for fewer requests. The best vectors of neighbouring numbers seldom agree to that: the
