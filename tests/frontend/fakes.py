@@ -18,6 +18,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 import zmq
 
@@ -175,7 +176,7 @@ class FakeMembers:
         for trouble in (self.silent, self.busy, self.mute, self.failing):
             trouble.clear()
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 5.0) -> bool:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 20.0) -> bool:
         """Whether ``condition`` (of what was received) comes true in time."""
         with self._changed:
             return self._changed.wait_for(condition, timeout)
@@ -346,6 +347,25 @@ def deployment(config: Config, roster: Roster) -> Iterator[Deployment]:
                 link.socket.close()
             server.close()
         assert [process.exitcode for process in processes] == [0, 0]
+
+
+def leave(
+    server: Deployment, path: str, body: dict[str, Any], requests: int = 1, key: str = ""
+) -> float:
+    """Send a body, wait until members have its ``requests``, hang up; returns when."""
+    url = urlsplit(server.url)
+    data = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {url.hostname}\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer {key}\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    members = server.members
+    wanted = len(members.submitted) + requests
+    with socket.create_connection((url.hostname, url.port)) as connection:
+        connection.sendall(head.encode() + data)
+        assert members.wait_for(lambda: len(members.submitted) == wanted)
+        time.sleep(0.25)  # the request is being waited for, not still being read
+    return time.monotonic()
 
 
 class StartupFailedError(Exception):

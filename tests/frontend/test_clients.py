@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import time
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.frontend.fakes import Deployment
+from tests.frontend.fakes import Deployment, leave
 
 ENDPOINTS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "STOP"}]}),
     ("/v1/completions", {"prompt": "STOP"}),
     ("/generate", {"text": "STOP"}),
 ]
-
-
-def leave(server: Deployment, path: str, body: dict[str, Any]) -> float:
-    """Send a request, wait until its members have it, hang up; returns when."""
-    url = httpx.URL(server.url)
-    data = json.dumps(body).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: {url.host}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(data)}\r\n\r\n"
-    )
-    with socket.create_connection((url.host, url.port)) as connection:
-        connection.sendall(head.encode() + data)
-        assert server.members.wait_for(lambda: bool(server.members.submitted))
-        time.sleep(0.25)  # the request is being waited for, not still being read
-    return time.monotonic()
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -48,7 +31,7 @@ def test_the_request_is_aborted_at_once(
 
 def test_every_prompt_of_a_batch_is_aborted(server: Deployment) -> None:
     members = server.members
-    leave(server, "/generate", {"text": ["STOP", "STOP 2", "hello"]})
+    leave(server, "/generate", {"text": ["STOP", "STOP 2", "hello"]}, requests=3)
     assert members.wait_for(lambda: len(members.aborted) == 2)
     assert sorted(members.aborted) == [s.submit.uid for s in members.submitted[:2]]
 

@@ -8,6 +8,7 @@ are fields of `processes.plan.Programs` as JSON.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -24,7 +25,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 READY_S = 150.0
-SETTLE_S = 10.0
+SETTLE_S = 30.0
 MEMBER_PROGRAM = "tokenrouter.subserver.process:run_member"
 FOLLOWER_PROGRAM = "tokenrouter.subserver.follower:run_follower"
 
@@ -93,7 +94,8 @@ class Server:
         for _ in range(2):  # the zygote, and its children
             parents = {pid for parent in parents for pid in children(parent)}
             for pid in parents:
-                found[Path(f"/proc/{pid}/cmdline").read_text().strip("\0")] = pid
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                    found[Path(f"/proc/{pid}/cmdline").read_text().strip("\0")] = pid
         return {name.rpartition("::")[2]: pid for name, pid in found.items()}
 
     def exit_status(self, timeout: float) -> int:

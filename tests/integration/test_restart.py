@@ -100,7 +100,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline
@@ -276,7 +276,8 @@ def test_nothing_is_left_of_a_killed_deployment(victim: str) -> None:
             wait_until(lambda: not any(map(alive, processes.values())))
             wait_until(lambda: not list(Path(folder).glob("tokenrouter-run-*")))
             live.close()
-    assert set(Path("/dev/shm").iterdir()) <= shared
+    # Others on this machine may use it, too, for a moment.
+    wait_until(lambda: set(Path("/dev/shm").iterdir()) <= shared)
 
 
 def test_the_demo_pair_is_back_in_five_seconds() -> None:
