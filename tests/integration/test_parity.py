@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,18 +18,18 @@ import pytest
 from tests.integration.models import DEMO
 from tests.integration.server import ROOT, Server
 from tokenrouter.demo.task import problems as draw_problems
+from tokenrouter.ipc.free_ports import free_ports
 
 START_S = 110.0
 
 
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port, rank_port = free_ports(2)
     command = [
         sys.executable, "-m", "tests.integration.stock_server",
         "--model-path", str(DEMO / "large"), "--port", str(port), "--device", "cpu",
+        "--nccl-port", str(rank_port),
         "--dtype", "float32", "--attention-backend", "torch_native", "--max-total-tokens", "20000",
         "--disable-overlap-schedule", "--skip-server-warmup", "--log-level", "warning",
     ]  # fmt: skip

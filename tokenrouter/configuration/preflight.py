@@ -14,6 +14,7 @@ from tokenrouter.configuration import model_folder, parallel, presets, templates
 from tokenrouter.configuration.deployment import UNIX_HOST
 from tokenrouter.configuration.validation import collecting
 from tokenrouter.errors import ConfigError
+from tokenrouter.ipc.free_ports import free_ports
 from tokenrouter.ipc.ports import choose_ports
 from tokenrouter.schedulers import registry
 from tokenrouter.schedulers.signals import DeferralProbability
@@ -93,6 +94,7 @@ def check_port(host: str, port: int) -> int:
     """
     if host == UNIX_HOST:
         return port
+    port = port or free_ports(1)[0]
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import msgspec
 
 from tokenrouter.configuration.sglang_args import nearest
 from tokenrouter.errors import ConfigError
+from tokenrouter.ipc.free_ports import free_ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def choose_ports(
     Raises:
         ConfigError: ``fixed`` names an unknown member or port, or a bad value.
     """
-    free = _free_tcp_ports(len(names))
+    free = free_ports(len(names))
     members = []
     for name, nccl in zip(names, free, strict=True):
         chosen = MemberPorts(
@@ -91,7 +91,7 @@ def renewed(ports: Ports, member: int, fixed: Mapping[str, str | int]) -> Ports:
     if "nccl" in fixed:
         return ports
     members = list(ports.members)
-    members[member] = replace(members[member], nccl=_free_tcp_ports(1)[0])
+    members[member] = replace(members[member], nccl=free_ports(1)[0])
     return replace(ports, members=tuple(members))
 
 
@@ -115,15 +115,3 @@ def _fix(name: str, ports: MemberPorts, fixed: Mapping[str, str | int]) -> Membe
 
 def _ipc(directory: Path, name: str) -> str:
     return f"ipc://{directory / name}.sock"
-
-
-def _free_tcp_ports(count: int) -> list[int]:
-    """Distinct TCP ports free at this moment (held together, then let go)."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
