@@ -57,6 +57,11 @@ class RequestError(TokenRouterError):
         self.field = field
 
 
+def field_of(error: TokenRouterError) -> str | None:
+    """The field that ``error`` names, if it is one of a request's."""
+    return error.field if isinstance(error, RequestError) else None
+
+
 class UnknownModelError(RequestError):
     """The model name of a request matches neither the deployment nor a member."""
 

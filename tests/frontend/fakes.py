@@ -234,7 +234,10 @@ class FakeMembers:
             self._waiting[submit.uid] = member, owned
             return
         if b"BAD GRAMMAR" in text:
-            outbox.post(owned.output(aborted("no such grammar", 400), 0))
+            outbox.post(owned.output(aborted("regex: no such grammar", 400, "regex"), 0))
+            return
+        if b"BAD ALGORITHM" in text:
+            outbox.post(owned.output(aborted("algorithm: no such network", 400, "algorithm"), 0))
             return
         if finish := rule.full(0):
             outbox.post(owned.output(finish, 0))

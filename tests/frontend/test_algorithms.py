@@ -126,3 +126,22 @@ def test_what_a_client_cannot_ask_for(
     refused = httpx.post(server.url + CHAT, json={**body, **MESSAGES})
     assert (refused.status_code, refused.json()["error"]["param"]) == (status, field)
     assert not server.members.submitted
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"model": "demo:random"}, "model"),
+        ({"model": "demo", "routing": {"algorithm": "random"}}, "routing.algorithm"),
+    ],
+)
+@pytest.mark.parametrize("path", [CHAT, "/generate"])
+def test_what_a_member_cannot_do_for_an_algorithm_names_what_asked_for_it(
+    server: Deployment, path: str, asked: dict[str, Any], field: str
+) -> None:
+    text = "BAD ALGORITHM"
+    body = {"messages": [{"role": "user", "content": text}]} if path == CHAT else {"text": text}
+    refused = httpx.post(server.url + path, json={**asked, **body}, timeout=20)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (400, field)
+    assert error["message"] == f"{field}: no such network"

@@ -8,8 +8,10 @@ import pytest
 
 from tests.frontend.fakes import TOKENIZER
 from tokenrouter.errors import MemberDeadError, OverloadedError, RequestError, RoutingError
+from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.translation import failure_of, sampling_of
-from tokenrouter.ipc.messages import Grammar, Sampling
+from tokenrouter.ipc.messages import Grammar, Route, Sampling
+from tokenrouter.subserver.finish import aborted
 from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
 
 
@@ -17,6 +19,10 @@ def translate(seed: int | None = None, logprobs: int | None = None, **given: Any
     params = SamplingParams(**given)
     params.normalize(TOKENIZER)
     return sampling_of(params, seed, logprobs)
+
+
+def exchange(**fields: str) -> Exchange:
+    return Exchange(Route("entropy", (0, 1), 0), "prompt", "max_tokens", **fields)
 
 
 def test_what_changes_the_draw_is_carried() -> None:
@@ -42,28 +48,42 @@ def test_every_kind_of_grammar(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "message", "told"),
+    ("field", "own", "message", "told"),
     [
-        (None, "regex: no", "regex: no"),
-        ("regex", "regex: no", "regex: no"),
-        ("sampling_params.regex", "regex: no", "sampling_params.regex: no"),
-        ("response_format", "json_schema: no", "response_format: json_schema: no"),
-        ("tool_choice", "calls: too deep", "tool_choice: too deep"),
+        ("regex", "regex", "regex: no", "regex: no"),
+        ("sampling_params.regex", "regex", "regex: no", "sampling_params.regex: no"),
+        ("sampling_params.regex", "regex", "it ends", "sampling_params.regex: it ends"),
+        ("response_format", "json_schema", "json_schema: no", "response_format: json_schema: no"),
+        ("tool_choice", "calls", "calls: too deep", "tool_choice: too deep"),
     ],
 )
-def test_a_grammar_that_is_wrong_names_the_clients_field(
-    field: str | None, message: str, told: str
+@pytest.mark.parametrize(("status", "kind"), [(400, RequestError), (429, OverloadedError)])
+def test_a_grammar_that_fails_names_the_clients_field(
+    field: str, own: str, message: str, told: str, status: int, kind: type[RequestError]
 ) -> None:
-    finish = {"type": "abort", "status_code": 400, "message": message}
-    error = failure_of(finish, field)
-    assert isinstance(error, RequestError)
+    finish = aborted(message, status, own)
+    error = failure_of(finish, exchange(grammar_field=field))
+    assert type(error) is kind
     assert (str(error), error.field) == (told, field)
+
+
+@pytest.mark.parametrize("field", ["model", "routing.algorithm"])
+def test_an_algorithm_that_a_member_cannot_serve_names_what_asked_for_it(field: str) -> None:
+    finish = aborted("algorithm: not here", 400, "algorithm")
+    error = failure_of(finish, exchange(grammar_field="regex", algorithm_field=field))
+    assert isinstance(error, RequestError)
+    assert (str(error), error.field) == (f"{field}: not here", field)
+
+
+def test_a_refusal_of_no_field_names_none() -> None:
+    error = failure_of(aborted("no", 400), exchange(grammar_field="regex"))
+    assert isinstance(error, RequestError)
+    assert (str(error), error.field) == ("no", None)
 
 
 def test_a_schema_that_is_wrong_names_the_tool() -> None:
     message = "calls: tools[1].function.parameters: no type"
-    finish = {"type": "abort", "status_code": 400, "message": message}
-    error = failure_of(finish, "tool_choice")
+    error = failure_of(aborted(message, 400, "calls"), exchange(grammar_field="tool_choice"))
     assert isinstance(error, RequestError)
     assert error.field == "tools[1].function.parameters"
     assert str(error) == message.removeprefix("calls: ")
@@ -76,7 +96,7 @@ def test_a_schema_that_is_wrong_names_the_tool() -> None:
     ],
 )  # fmt: skip
 def test_a_failure_keeps_its_status(status: int, kind: type[Exception]) -> None:
-    error = failure_of({"type": "abort", "message": "why", "status_code": status}, None)
+    error = failure_of(aborted("why", status), exchange())
     assert type(error) is kind
     assert error.status == status
     assert str(error) == "why"

@@ -118,6 +118,7 @@ def test_what_is_no_grammar_is_a_400_and_harms_nobody(demo_server: Server) -> No
     assert [each.status_code for each in answers] == [400] * 4 + [200] * 2 + [400] * 4
     for each, sampling in zip(answers, bad, strict=False):
         assert next(iter(sampling)) in each.json()["error"]["message"]
+        assert each.json()["error"]["param"] == f"sampling_params.{next(iter(sampling))}"
     assert answers[5].json()["text"] == "abc"
     demo_server.assert_clean()
 

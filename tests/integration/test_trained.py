@@ -256,5 +256,10 @@ def test_deferring_by_a_model_that_was_not_made_for_it_is_refused(
     body = {"input_ids": problems[0], "model": "demo:co_llm"}
     answer = demo_server.client.post("/generate", json=body)
     assert answer.status_code == 400
-    assert "model: co_llm needs a deployment that names it" in answer.text
+    error = answer.json()["error"]
+    assert error["message"].startswith("model: co_llm needs a deployment that names it")
+    assert error["param"] == "model"
+    body = {**body, "model": "demo", "routing": {"algorithm": "co_llm"}}
+    error = demo_server.client.post("/generate", json=body).json()["error"]
+    assert error["param"] == "routing.algorithm"
     demo_server.assert_clean()

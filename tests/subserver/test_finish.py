@@ -129,3 +129,4 @@ def test_aborted():
         "err_type": "InternalServerError",
     }
     assert aborted("busy", 503)["err_type"] == "ServiceUnavailable"
+    assert aborted("no", 400, "regex")["field"] == "regex"

@@ -373,14 +373,15 @@ def test_what_a_member_says_of_a_finished_request_is_counted():
     assert desk.output().tokens == []
 
 
-@pytest.mark.parametrize("status", [500, 503])
-def test_a_failure_is_answered(status: int):
+@pytest.mark.parametrize(("status", "field"), [(500, None), (503, None), (400, "regex")])
+def test_a_failure_is_answered(status: int, field: str | None):
     desk = Desk()
     desk.submit()
-    desk.home.receive(1, Failed(1, "it broke", status))
+    desk.home.receive(1, Failed(1, "it broke", status, field))
     finish = desk.output().finish
     assert finish is not None
     assert (finish["message"], finish["status_code"]) == ("it broke", status)
+    assert finish.get("field") == field
     assert desk.look()[-1] == (0, Close(1))
 
 

@@ -226,11 +226,11 @@ def test_logprobs_travel_with_the_tokens_that_are_kept():
 
 def test_a_row_without_a_token_fails_its_own_request_only():
     member = Member()
-    member.engine.failed = {1: "nothing may follow"}
+    member.engine.failed = {1: RequestError("nothing may follow", "regex")}
     told = member.turn(*member.arrive(1), *member.arrive(2))
     assert told == [
         ("to", 2, Commit(1, 4, 4, [100])),
-        ("to", 2, Failed(2, "nothing may follow", 400)),
+        ("to", 2, Failed(2, "nothing may follow", 400, "regex")),
     ]
 
 
@@ -416,13 +416,13 @@ def test_a_grammar_that_is_ready_costs_nothing():
 @pytest.mark.parametrize("late", [False, True])
 def test_what_is_no_grammar_fails_its_request_with_status_400(late: bool):
     member = Member()
-    wrong = RequestError("regex: unclosed")
+    wrong = RequestError("regex: unclosed", "regex")
     member.engine.preparing = {1: None if late else wrong}
     told = member.turn(*bound())
     if late:
         member.engine.preparing = {1: wrong}
         told = member.turn()
-    assert told == [("to", 2, Failed(1, "regex: unclosed", 400))]
+    assert told == [("to", 2, Failed(1, "regex: unclosed", 400, "regex"))]
     assert member.turn() == []
     assert not [call for call in member.engine.calls if call[0] == "step"]
     member.turn((2, Close(1)))

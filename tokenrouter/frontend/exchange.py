@@ -28,9 +28,10 @@ class Exchange:
     ``prompt_field`` and ``length_field`` are what this API calls the prompt and the number
     of new tokens, for errors. ``client_id`` replaces SGLang's request ids in answers: one
     for all choices, or one for each. ``seed`` is that of the draws of tokens. ``choices``:
-    prompts times samples. ``minimum_field``, ``bias_field`` and ``grammar_field`` are fields of
-    this API too. ``echo``: what each prompt's answers begin with. ``lives``: the requests made
-    of it, in order; ``created``: when it came, in seconds (monotonic).
+    prompts times samples. ``minimum_field``, ``bias_field``, ``grammar_field`` and
+    ``algorithm_field`` (of what named the algorithm) are fields of this API too. ``echo``: what
+    each prompt's answers begin with. ``lives``: the requests made of it, in order; ``created``:
+    when it came, in seconds (monotonic).
     """
 
     route: Route
@@ -42,6 +43,7 @@ class Exchange:
     minimum_field: str = "min_tokens"
     bias_field: str = "logit_bias"
     grammar_field: str | None = None
+    algorithm_field: str = "model"
     calls: str | None = None
     """The grammar of tool calls that must be written."""
     last_message: str | None = None

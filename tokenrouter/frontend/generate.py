@@ -83,6 +83,7 @@ class Generate:
             minimum_field="sampling_params.min_new_tokens",
             bias_field="sampling_params.logit_bias",
             grammar_field=constrained,
+            algorithm_field=names.algorithm_field(body.routing),
         )
         return work
 

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from tokenrouter.errors import CODES, RequestError, TokenRouterError
+from tokenrouter.errors import CODES, TokenRouterError, field_of
 from tokenrouter.frontend.record import note_failure
 from tokenrouter.frontend.unserved import reason_against
 
@@ -35,8 +35,7 @@ def error_body(error: Exception) -> tuple[int, dict[str, Any]]:
         logger.error("a request failed", exc_info=error)
         error = TokenRouterError("internal error; the server's log has the details")
     code = next(code for kind, code in CODES if isinstance(error, kind))
-    field = error.field if isinstance(error, RequestError) else None
-    return error.status, shape(error.status, str(error), field, code)
+    return error.status, shape(error.status, str(error), field_of(error), code)
 
 
 def error_event(error: Exception) -> bytes:

@@ -59,6 +59,11 @@ def seeded(options: RoutingOptions | None, seed: int | None) -> RoutingOptions:
     return options.model_copy(update={"seed": seed}) if options.seed is None else options
 
 
+def algorithm_field(options: RoutingOptions | None) -> str:
+    """The field of a request that names its algorithm."""
+    return ALGORITHM_FIELD if options is not None and options.algorithm is not None else "model"
+
+
 def resolve(model: str | None, options: RoutingOptions | None, config: Config) -> Route:
     """The route of a request for ``model``.
 

@@ -119,6 +119,7 @@ class RoutedServing:
             request.seed,
             choices,
             grammar_field=constrained,
+            algorithm_field=names.algorithm_field(request.routing),
         )
 
     def _grammar_field(self, request: Any) -> str | None:

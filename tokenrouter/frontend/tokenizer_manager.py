@@ -285,7 +285,7 @@ class RoutedTokenizerManager(TokenizerManager):
             await state.event.wait()
             state.event.clear()
             finish = state.finish  # more may come while the consumer has this chunk
-            if error := failure_of(finish, state.exchange.grammar_field):
+            if error := failure_of(finish, state.exchange):
                 _forgive_task()
                 raise error
             if state.stream or finish:

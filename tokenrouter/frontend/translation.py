@@ -12,6 +12,7 @@ from tokenrouter.errors import (
     RoutingError,
     TokenRouterError,
 )
+from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
 
@@ -70,24 +71,28 @@ def _grammar_of(params: SamplingParams) -> Grammar | None:
     return None
 
 
-def failure_of(
-    finish: dict[str, Any] | None, grammar_field: str | None = None
-) -> TokenRouterError | None:
-    """What a home says by ending a request with an HTTP status.
-
-    ``grammar_field``: what asked for the grammar, which alone a member may find to be wrong.
-    """
+def failure_of(finish: dict[str, Any] | None, exchange: Exchange) -> TokenRouterError | None:
+    """What a home says by ending a request with an HTTP status; names fields of ``exchange``."""
     if not finish or finish.get("type") != "abort" or "status_code" not in finish:
         return None
     status = int(finish["status_code"])
     message = str(finish.get("message", "the request failed"))
-    if status == 400:
-        if grammar_field is None:
-            return RequestError(message)
-        message = message.removeprefix("calls: ")
-        if tool := _TOOL.match(message):
-            return RequestError(message, tool[1])
-        own = grammar_field.rsplit(".", 1)[-1]  # a member calls it so
-        return RequestError(f"{grammar_field}: {message.removeprefix(f'{own}: ')}", grammar_field)
-    kinds: dict[int, type[TokenRouterError]] = {429: OverloadedError, 503: MemberDeadError}
-    return kinds.get(status, RoutingError)(message)
+    refusals: dict[int, type[RequestError]] = {400: RequestError, 429: OverloadedError}
+    if refusal := refusals.get(status):
+        return refusal(*_in_words_of(exchange, message, finish.get("field")))
+    return (MemberDeadError if status == 503 else RoutingError)(message)
+
+
+def _in_words_of(exchange: Exchange, message: str, own: str | None) -> tuple[str, str | None]:
+    """A member's complaint, and the client's field where it is about the member's field ``own``."""
+    if own is None:
+        return message, None
+    bare = message.removeprefix(f"{own}: ")
+    if own == "algorithm":
+        return f"{exchange.algorithm_field}: {bare}", exchange.algorithm_field
+    if own == "calls" and (tool := _TOOL.match(bare)):
+        return bare, tool[1]
+    field = exchange.grammar_field or own
+    if own == "calls" or own == field.rsplit(".", 1)[-1]:
+        message = bare  # its kind is in the field, or means nothing to the client
+    return f"{field}: {message}", field

@@ -24,7 +24,7 @@ from tokenrouter.ipc.member_state import MemberState
 from tokenrouter.ipc.operations import Control, Controlled, Inspect, Plan, Planned
 from tokenrouter.ipc.rank_calls import ToRank
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 FRONT_END = -1
 DETOKENIZER = -2
 SUPERVISOR = -3
@@ -200,11 +200,16 @@ class Admitted(msgspec.Struct, frozen=True, array_like=True, tag="admitted"):
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag="failed"):
-    """The request cannot go on at this member; its home answers the client."""
+    """The request cannot go on at this member; its home answers the client.
+
+    ``field``: what of the request is wrong, if anything is, as a member knows it: ``algorithm``,
+    or the kind of its grammar.
+    """
 
     uid: int
     message: str
     status: int
+    field: str | None = None
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True, tag="output"):

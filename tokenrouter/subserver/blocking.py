@@ -74,7 +74,7 @@ class Blocking:
             ready = self._engine.prepare(visit, self._wake)
         except RequestError as error:
             self._close(visit)
-            self._tell_home(visit.home, Failed(uid, str(error), error.status))
+            self._tell_home(visit.home, Failed(uid, str(error), error.status, error.field))
             return False
         if ready and visit.blocked:
             self._unblock(visit)

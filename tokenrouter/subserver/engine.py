@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from tokenrouter.errors import RequestError
 from tokenrouter.ipc.messages import Logprob, Route, Sampling
 from tokenrouter.ipc.operations import Action
 from tokenrouter.schedulers.base import Check, Request, RoutingScheduler
@@ -176,7 +177,7 @@ class StepBatch:
     tokens: Sequence[int]
     signals: Mapping[Signal, Sequence[Any]]
     logprobs: Mapping[int, Logprob] = field(default_factory=dict)
-    failed: Mapping[int, str] = field(default_factory=dict)
+    failed: Mapping[int, RequestError] = field(default_factory=dict)
     checks: Mapping[int, Sequence[Checked]] = field(default_factory=dict)
 
 

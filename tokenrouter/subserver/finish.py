@@ -59,10 +59,15 @@ class FinishRule:
         return None
 
 
-def aborted(message: str, status: int | None = None) -> Finish:
-    """The finish of a request that ends without an answer; ``status`` is HTTP's."""
+def aborted(message: str, status: int | None = None, field: str | None = None) -> Finish:
+    """The finish of a request that ends without an answer.
+
+    ``status`` is HTTP's; ``field``: as in `messages.Failed`.
+    """
     finish: Finish = {"type": "abort", "message": message}
     if status is not None:
         finish["status_code"] = status
         finish["err_type"] = "InternalServerError" if status == 500 else "ServiceUnavailable"
+    if field is not None:
+        finish["field"] = field
     return finish

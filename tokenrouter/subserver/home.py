@@ -137,7 +137,7 @@ class Home:
         elif isinstance(message, (Blocked, Admitted)):
             self._count(owned, blocked=isinstance(message, Blocked))
         elif isinstance(message, Failed):
-            self._finish(owned, aborted(message.message, message.status))
+            self._finish(owned, aborted(message.message, message.status, message.field))
         else:
             self._finish(owned, aborted(BY_CLIENT))
 

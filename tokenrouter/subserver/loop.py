@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from tokenrouter.errors import ChannelError, RequestError, RoutingError
+from tokenrouter.errors import ChannelError, RequestError, RoutingError, field_of
 from tokenrouter.ipc.member_state import MemberState, StepSums
 from tokenrouter.ipc.messages import (
     FRONT_END,
@@ -168,7 +168,7 @@ class Subserver:
             if not visit.control or visit.pending:
                 continue
             if row in batch.failed:
-                self._fail(visit.uid, visit.home, RequestError(batch.failed[row]))
+                self._fail(visit.uid, visit.home, batch.failed[row])
                 continue
             signals = {each.name: columns[each][row] for each in visit.signals}
             step = self.visits.finish_step(visit, token, signals)
@@ -264,7 +264,7 @@ class Subserver:
 
     def _fail(self, uid: int, home: int, error: RoutingError | RequestError) -> None:
         self._events.append((home, Stepped(uid, (), False)))
-        self._tell_home(home, Failed(uid, str(error), error.status))
+        self._tell_home(home, Failed(uid, str(error), error.status, field_of(error)))
 
     def _close(self, visit: Visit) -> None:
         self.visits.apply(visit.home, Close(visit.uid), self._clock())

@@ -76,8 +76,9 @@ def test_a_queue_of_grammars_has_an_end(
     monkeypatch.setattr(grammar_compiler, "MOST_WAITING", 3)
     for text in "abc":
         compiler.request(visit(text), lambda: None)
-    with pytest.raises(OverloadedError, match="too many"):
+    with pytest.raises(OverloadedError, match="too many") as caught:
         compiler.request(visit("d"), lambda: None)
+    assert caught.value.field == "regex"
     compiler.request(visit("a"), lambda: None)
 
 

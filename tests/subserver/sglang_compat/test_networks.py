@@ -165,11 +165,13 @@ def test_what_is_not_loaded_is_refused_when_a_visit_opens(trained: Trained) -> N
     [visit] = trained.visits(1, seed=53)
     assert engine.prepare(visit, lambda: None)
     visit.signals = (RouterScore("/other.pt"),)
-    with pytest.raises(RequestError, match=r"/other\.pt is not loaded"):
+    with pytest.raises(RequestError, match=r"^algorithm: /other\.pt is not loaded") as caught:
         engine.prepare(visit, lambda: None)
+    assert caught.value.field == "algorithm"
     visit.signals = (DeferralProbability(),)
-    with pytest.raises(RequestError, match="co_llm needs a deployment that names it"):
+    with pytest.raises(RequestError, match=r"^algorithm: co_llm needs a deployment") as caught:
         engine.prepare(visit, lambda: None)
+    assert caught.value.field == "algorithm"
 
 
 def test_a_router_of_another_model_is_refused_at_the_start(

@@ -115,11 +115,11 @@ class SGLangEngine:
         """
         self._networks.check(visit.signals)
         if visit.check is not None and not has_output_head(self._model):
-            raise RequestError(f"algorithm: {without_head(self._model)}")
+            raise RequestError(f"algorithm: {without_head(self._model)}", "algorithm")
         if visit.sampling.grammar is None:
             return True
         if visit.grammar is None:
-            visit.grammar = self._grammar_compiler().request(visit, wake)
+            visit.grammar = self._grammar_compiler(visit.sampling.grammar.kind).request(visit, wake)
         if not visit.grammar.done():
             return False
         visit.grammar.result()
@@ -130,9 +130,9 @@ class SGLangEngine:
         if visit.grammar is not None and self._compiler is not None:
             self._compiler.abandon(visit)
 
-    def _grammar_compiler(self) -> GrammarCompiler:
+    def _grammar_compiler(self, kind: str) -> GrammarCompiler:
         if not self._grammars:
-            raise RequestError("grammars are off here: grammar_backend is none")
+            raise RequestError(f"{kind}: grammars are off here: grammar_backend is none", kind)
         if self._compiler is None:
             tokenizer, think_end = self.scheduler.tokenizer, self._think_end
             self._compiler = GrammarCompiler(tokenizer, self._pools.vocabulary, think_end)

@@ -86,7 +86,7 @@ class GrammarCompiler:
         if job is None or _may_succeed_now(job.future):
             if sum(not each.future.done() for each in self._known.values()) >= MOST_WAITING:
                 raise OverloadedError(
-                    f"{grammar.kind}: too many grammars are being compiled; retry"
+                    f"{grammar.kind}: too many grammars are being compiled; retry", grammar.kind
                 )
             job = self._known[key] = _Job(*key)
             short = len(grammar.text) <= QUICK_CHARACTERS

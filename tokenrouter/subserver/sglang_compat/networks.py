@@ -60,13 +60,15 @@ class Networks:
         for signal in signals:
             if isinstance(signal, OfNetworks) and signal not in self:
                 raise RequestError(
-                    f"{signal.path} is not loaded: members load what their deployment's "
-                    "configuration names"
+                    f"algorithm: {signal.path} is not loaded: members load what their "
+                    "deployment's configuration names",
+                    "algorithm",
                 )
             if isinstance(signal, DeferralProbability) and not self.defers:
                 raise RequestError(
-                    "model: co_llm needs a deployment that names it (key algorithm or algorithms): "
-                    "the deferring row of its small model is cut off at the start"
+                    "algorithm: co_llm needs a deployment that names it (key algorithm or "
+                    "algorithms): the deferring row of its small model is cut off at the start",
+                    "algorithm",
                 )
 
     def asked(self, work: Sequence[Work], signals: Iterable[Declared]) -> list[Asked]:

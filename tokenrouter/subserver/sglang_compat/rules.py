@@ -13,6 +13,7 @@ import numpy
 import numpy.typing
 import torch
 
+from tokenrouter.errors import RequestError
 from tokenrouter.ipc.messages import Sampling
 from tokenrouter.subserver.engine import Visit
 from tokenrouter.subserver.sglang_compat import matching
@@ -81,7 +82,7 @@ def asked(sampling: Sampling) -> bool:
     )
 
 
-def adjust(logits: torch.Tensor, asking: Asking) -> dict[int, str]:
+def adjust(logits: torch.Tensor, asking: Asking) -> dict[int, RequestError]:
     """Penalties, ends that come too early, grammars and bias, in place, in SGLang's order.
 
     ``logits``: raw, ``[rows, vocabulary]``, float32. Returns why no token is possible in a row
@@ -113,21 +114,26 @@ def _penalize(logits: torch.Tensor, rows: Sequence[tuple[int, Held]]) -> None:
 
 def _constrain(
     logits: torch.Tensor, rules: Sequence[tuple[Place, Rules]], early: dict[int, list[int]]
-) -> dict[int, str]:
+) -> dict[int, RequestError]:
     """Apply grammars; a grammar that allows nothing but an end takes its row out of ``early``."""
     matchings = [(place, m) for place, each in rules if (m := each.matching(place.visit))]
     if not matchings:
         return {}
-    failed: dict[int, str] = {}
+    failed: dict[int, RequestError] = {}
     masks = matching.new_masks(*logits.shape)
     for (row, visit, length), each in matchings:
         if problem := each.mask(visit, length, masks[row : row + 1]):
-            failed[row] = problem
+            failed[row] = _refusal(visit, problem)
             masks[row] = matching.ALL
         elif row in early and not matching.leaves(masks[row], early[row]):
             del early[row]
     matching.apply(logits, masks)
     return failed
+
+
+def _refusal(visit: Visit, problem: str) -> RequestError:
+    grammar = visit.sampling.grammar
+    return RequestError(problem, None if grammar is None else grammar.kind)
 
 
 def _places(logits: torch.Tensor, rows: Sequence[tuple[int, Any]]) -> tuple[torch.Tensor, ...]:
