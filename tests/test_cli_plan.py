@@ -16,7 +16,7 @@ from tokenrouter import cli
 from tokenrouter.throughput_model.planning import scoring
 
 ROOT = Path(__file__).parent.parent
-MANUAL = (ROOT / "README.md").read_text()
+MANUAL = (ROOT / "docs" / "thresholds.md").read_text()
 KNOWN = json.loads((ROOT / "tests" / "throughput_model" / "acceptance.json").read_text())["rows"]
 EXAMPLE: dict[str, Any] = {
     "models": [{"name": "small", "latency_ms": 6.0}, {"name": "large", "latency_ms": 27.9}],

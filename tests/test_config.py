@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.timeout(20)
 
 TIMED: dict[str, Any] = {"name": "fast", "engine": "timed", "step_ms": 6}
 ENTRY: dict[str, Any] = {"name": "one", "model_path": "one"}
+KEY = re.compile(r"`([\w\[\].]+)`")
 
 
 @pytest.fixture
@@ -483,10 +485,12 @@ def test_a_flag_for_a_model_that_does_not_exist(folder: Path) -> None:
         read(folder, {"models": [ENTRY]}, gather({"tp": ["three=2"]}))
 
 
-def test_the_manual_names_every_key() -> None:
-    manual = (Path(__file__).parent.parent / "README.md").read_text()
+def test_the_manual_lists_every_key_and_no_other() -> None:
+    manual = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    [table] = re.findall(r"^\| key \|.*?\|\n(?=\n)", manual, re.MULTILINE | re.DOTALL)
+    listed = [key for row in table.splitlines() for key in KEY.findall(row.split("|")[1])]
     keys = {*Config.model_fields, *(f"models[].{name}" for name in ModelConfig.model_fields)}
-    assert [key for key in keys - {"models", "models[].sglang"} if f"`{key}`" not in manual] == []
+    assert sorted(listed) == sorted(keys - {"models", "models[].sglang"})
 
 
 def test_it_loads_neither_torch_nor_sglang(folder: Path) -> None:

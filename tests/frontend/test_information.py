@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,6 +79,14 @@ def test_api_documentation(server: Deployment) -> None:
     api = httpx.get(f"{server.url}/openapi.json").json()
     assert {"/v1/chat/completions", "/generate", "/flush_cache", "/health"} <= set(api["paths"])
     assert "routing" in api["components"]["schemas"]["ChatRequest"]["properties"]
+
+
+def test_the_manual_lists_every_endpoint_and_no_other(server: Deployment) -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "http_api.md").read_text()
+    rows = [line.split("|")[1] for line in manual.splitlines() if line.startswith("| `/")]
+    listed = {path for cell in rows for path in re.findall(r"`(/\S+)`", cell)}
+    served = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    assert listed == {path.replace("{model}", "ID") for path in served}
 
 
 def test_a_silent_member_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -166,3 +167,21 @@ def test_an_algorithm_that_cannot_be_made_or_does_not_route_is_refused():
         registry.create(f"{__name__}:Unmade", ["a"])
     with pytest.raises(ConfigError, match="does not define route"):
         registry.create(f"{__name__}:Unrouted", ["a"])
+
+
+def test_the_manual_lists_every_algorithm_with_its_arguments() -> None:
+    """In the third column each argument follows a semicolon, or nothing."""
+    manual = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|", _section(manual), re.MULTILINE)
+    listed = {name: re.findall(r"(?:^|; )`(\w+)`", cell) for name, cell in rows}
+    assert sorted(listed) == sorted(registry.BUILT_IN)
+    for name, arguments in listed.items():
+        _self, _members, _threshold, *own = inspect.signature(
+            registry.find(name).__init__
+        ).parameters
+        assert arguments == own, name
+
+
+def _section(manual: str) -> str:
+    """What the manual says of choosing an algorithm."""
+    return manual.split("\n## Choose an algorithm\n")[1].split("\n## ")[0]
