@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.frontend.fakes import END_ID, TOKENIZER
 from tokenrouter.frontend.detokenizer import Decoder
-from tokenrouter.ipc.messages import Logprob, Output, Text
+from tokenrouter.ipc.messages import SUPERVISOR, Logprob, Output, Text
+from tokenrouter.ipc.supervision import Down
 
 STOP = {"type": "stop", "matched": END_ID}
 LENGTH = {"type": "length", "length": 8}
@@ -166,7 +167,7 @@ def test_finished_requests_are_forgotten_and_late_outputs_dropped() -> None:
 def test_what_a_dead_home_had_begun_is_forgotten() -> None:
     decoder = Decoder(TOKENIZER)
     decoder.hear([(0, output("a", b"x", None, [])), (1, output("b", b"y", None, []))])
-    decoder.forget(0)
+    decoder.hear([(SUPERVISOR, Down(0))])
     assert set(decoder.decode_status) == {"b"}
     late = [(0, output("a", b"z", None, None)), (1, output("b", b"z", LENGTH, None))]
     texts = decoder.hear(late)

@@ -17,9 +17,9 @@ import msgspec
 import zmq
 
 from tokenrouter.config import Config
-from tokenrouter.frontend.text_links import TextLinks
-from tokenrouter.ipc.messages import Message, Output, Text
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER, Message, Output, Text
 from tokenrouter.ipc.ports import Ports
+from tokenrouter.ipc.process_links import ProcessLinks
 from tokenrouter.ipc.supervision import ChildLink, Down, Drain, News, Ready, Up
 from tokenrouter.processes import kernel
 from tokenrouter.subserver.sglang_compat.serving import (
@@ -51,7 +51,7 @@ class Decoder(DetokenizerManager):
                 if message.context is not None:
                     self._homes[message.rid] = home
             elif isinstance(message, Down):
-                self.forget(home)
+                self.forget(message.process)
             elif not isinstance(message, Up | Drain):
                 answers.append(message)
         return [*self.decode(outputs), *answers]
@@ -104,12 +104,14 @@ def run_detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
     link.send(Ready())
     roster = link.roster()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    links = TextLinks(context, ports, roster, link)
+    senders = {ports.detokenizer: [*range(len(ports.members)), PLANNER]}
+    receivers = {FRONT_END: ports.tokenizer}
+    links = ProcessLinks(context, DETOKENIZER, roster, link, senders, receivers)
     gc.freeze()
     try:
         while True:
-            for message in decoder.hear(links.wait()):
-                links.post(message)
+            for message in decoder.hear(links.poll(None)):
+                links.post(FRONT_END, message)
             links.flush()
     finally:
         links.close()

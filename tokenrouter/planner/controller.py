@@ -88,7 +88,7 @@ class Controller:
             if message.measurements is not None:
                 self._history.add(process, message.measurements, now)
         elif isinstance(message, Down | Up):
-            self._hear_news(process, message)
+            self._hear_news(message)
 
     def messages(self, now: float) -> Iterator[tuple[int, Message]]:
         """What to send, and to whom."""
@@ -157,7 +157,8 @@ class Controller:
             f"{solution.reason} ({solution.method})",
         )
 
-    def _hear_news(self, process: int, news: Down | Up) -> None:
+    def _hear_news(self, news: Down | Up) -> None:
+        process = news.process
         if process in (FRONT_END, DETOKENIZER):
             self._told = None
         elif process >= 0 and isinstance(news, Down):

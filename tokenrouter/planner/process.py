@@ -13,10 +13,11 @@ import time
 import zmq
 
 from tokenrouter.config import Config
+from tokenrouter.ipc.messages import DETOKENIZER, PLANNER
 from tokenrouter.ipc.ports import Ports
-from tokenrouter.ipc.supervision import ChildLink, Ready
+from tokenrouter.ipc.process_links import ProcessLinks
+from tokenrouter.ipc.supervision import ChildLink, Ready, Roster
 from tokenrouter.planner.controller import Controller
-from tokenrouter.planner.links import PlannerLinks
 from tokenrouter.planner.problem import terms
 from tokenrouter.planner.worker import Worker
 from tokenrouter.processes import kernel
@@ -28,7 +29,7 @@ def run_planner(config: Config, ports: Ports, link: ChildLink) -> None:
     link.send(Ready())
     roster = link.roster()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    links = PlannerLinks(context, ports, roster, link)
+    links = open_links(context, ports, roster, link)
     controller = Controller(terms(config, roster), time.monotonic())
     worker = Worker(links.wake)
     gc.freeze()
@@ -40,10 +41,20 @@ def run_planner(config: Config, ports: Ports, link: ChildLink) -> None:
         context.term()
 
 
-def _look(links: PlannerLinks, controller: Controller, worker: Worker) -> None:
+def open_links(
+    context: zmq.Context[zmq.Socket[bytes]], ports: Ports, roster: Roster, link: ChildLink
+) -> ProcessLinks:
+    """Members' states in; questions and plans out, and what the detokenizer tells operators."""
+    members = {m: each.input for m, each in enumerate(ports.members)}
+    receivers = {**members, DETOKENIZER: ports.detokenizer}
+    return ProcessLinks(context, PLANNER, roster, link, {ports.planner: list(members)}, receivers)
+
+
+def _look(links: ProcessLinks, controller: Controller, worker: Worker) -> None:
     """Ask and tell; then take what comes, until it is time to ask again."""
     for process, order in controller.messages(time.monotonic()):
-        links.send(process, order)
+        links.post(process, order)
+    links.flush()
     end = time.monotonic() + controller.pause
     while (left := end - time.monotonic()) > 0:
         for process, message in links.poll(left):

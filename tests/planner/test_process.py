@@ -11,11 +11,11 @@ import zmq
 from tests.subserver.test_peers import Supervisor
 from tokenrouter.ipc import channels
 from tokenrouter.ipc.channels import Inbox, Outbox
-from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER, Close
+from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER, SUPERVISOR, Close, Message
 from tokenrouter.ipc.operations import Inspect, Planned
 from tokenrouter.ipc.ports import choose_ports
 from tokenrouter.ipc.supervision import Down, MemberReady, Roster, StreamDecoder, Stuck, Up
-from tokenrouter.planner.links import PlannerLinks
+from tokenrouter.planner.process import open_links
 
 READY = tuple(MemberReady(m, 1000, 64, 2048, 300, (), "") for m in range(2))
 ROSTER = Roster(READY, (3, 4), {FRONT_END: 5, DETOKENIZER: 6, PLANNER: 7})
@@ -30,12 +30,16 @@ class World:
         self.sent: list[Outbox] = []
         self.ports = choose_ports(directory, ["a", "b"], {})
         self.supervisor = Supervisor(self.ports.supervisor)
-        self.links = PlannerLinks(self.context, self.ports, ROSTER, self.supervisor.link(PLANNER))
+        self.links = open_links(self.context, self.ports, ROSTER, self.supervisor.link(PLANNER))
         self.detokenizer = Inbox(self.context, self.ports.detokenizer, {PLANNER: 7}, 6)
         self.inboxes = [self.member_inbox(m, g) for m, g in enumerate(ROSTER.generations)]
 
     def member_inbox(self, member: int, generation: int) -> Inbox:
         return Inbox(self.context, self.ports.members[member].input, {PLANNER: 7}, generation)
+
+    def send(self, process: int, message: Message) -> None:
+        self.links.post(process, message)
+        self.links.flush()
 
     def answer(self, member: int, generation: int) -> None:
         """Something that a member sends; what it is does not matter here."""
@@ -64,8 +68,8 @@ def received(inbox: Inbox, wait_ms: int = 5000) -> list[object]:
 
 
 def test_it_speaks_with_members_and_to_operators(world: World) -> None:
-    world.links.send(1, Inspect(9))
-    world.links.send(DETOKENIZER, PLANNED)
+    world.send(1, Inspect(9))
+    world.send(DETOKENIZER, PLANNED)
     assert received(world.inboxes[1]) == [Inspect(9)]
     assert received(world.detokenizer) == [PLANNED]
     assert received(world.inboxes[0], 0) == []
@@ -75,16 +79,16 @@ def test_it_speaks_with_members_and_to_operators(world: World) -> None:
 
 def test_a_member_that_died_is_told_nothing_until_it_is_back(world: World) -> None:
     world.supervisor.tell(PLANNER, Down(0))
-    assert list(world.links.poll(5.0)) == [(0, Down(0))]
+    assert list(world.links.poll(5.0)) == [(SUPERVISOR, Down(0))]
     world.answer(0, 3)
     assert list(world.links.poll(0.05)) == [], "it is stale"
-    world.links.send(0, Inspect(1))
+    world.send(0, Inspect(1))
     world.inboxes[0].close()
     world.inboxes[0] = world.member_inbox(0, 30)
     back = Up(0, 30, READY[0], 1)
     world.supervisor.tell(PLANNER, back)
-    assert list(world.links.poll(5.0)) == [(0, back)]
-    world.links.send(0, Inspect(2))
+    assert list(world.links.poll(5.0)) == [(SUPERVISOR, back)]
+    world.send(0, Inspect(2))
     assert received(world.inboxes[0]) == [Inspect(2)]
     world.answer(0, 30)
     assert list(world.links.poll(5.0)) == [(0, Close(30))]
@@ -96,7 +100,7 @@ def test_a_new_detokenizer_is_told_again_and_the_front_end_is_no_link(world: Wor
     world.detokenizer = Inbox(world.context, world.ports.detokenizer, {PLANNER: 7}, 60)
     world.supervisor.tell(PLANNER, *news)
     assert [message for _, message in world.links.poll(5.0)] == news
-    world.links.send(DETOKENIZER, PLANNED)
+    world.send(DETOKENIZER, PLANNED)
     assert received(world.detokenizer) == [PLANNED]
 
 
@@ -106,6 +110,6 @@ def test_who_does_not_read_is_reported(world: World, monkeypatch: pytest.MonkeyP
     world.supervisor.tell(PLANNER, Down(0), Up(0, 30, READY[0], 1))
     assert len(list(world.links.poll(5.0))) == 2
     for ticket in range(10):
-        world.links.send(0, Inspect(ticket))
+        world.send(0, Inspect(ticket))
     heard = StreamDecoder().feed(world.supervisor.ends[PLANNER].recv(4096))[1:]
     assert heard == [Stuck(0, 30)]
