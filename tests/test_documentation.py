@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -57,6 +58,11 @@ def test_the_manual_names_every_flag() -> None:
     of_keys = {flag_of(name) for name in Config.model_fields}
     for name, flags in options().items():
         assert flags - of_keys - named() == set(), name
+
+
+def test_the_request_of_the_manual_can_be_sent() -> None:
+    bodies = re.findall(r"--json '(.*?)'", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert [json.loads(body)["model"] for body in bodies] == ["demo"]
 
 
 @pytest.mark.parametrize("path", [*MANUAL, ALGORITHMS], ids=lambda path: path.name)
