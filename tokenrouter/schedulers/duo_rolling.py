@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from tokenrouter.schedulers.arguments import whole_number
-from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step
+from tokenrouter.schedulers.base import Step
+from tokenrouter.schedulers.rolling import SMALL, RollingRouting
 from tokenrouter.schedulers.signals import Aleatoric, Declared
-from tokenrouter.schedulers.windows import Rolling
-
-SMALL, LARGE = 0, 1
 
 
-class DuoRolling(RoutingScheduler):
+class DuoRolling(RollingRouting):
     """After a small token: the large model writes where AU >= tau.
 
     After a large one it stays while the mean of the last AUs is at least tau, over at most
@@ -21,25 +18,12 @@ class DuoRolling(RoutingScheduler):
     2.275). The small model's token is dropped where the large one writes.
     """
 
-    members_needed = 2
-
-    def __init__(
-        self, members: Sequence[str], router_threshold: float | None = None, window: int = 3
-    ) -> None:
-        super().__init__(members, router_threshold)
-        self.tau = 2.275 if router_threshold is None else router_threshold
-        self.window = whole_number("window", window, 1)
+    with_trigger = False
 
     def signals(self, member: int) -> Collection[Declared]:
         """The uncertainty of the small model's steps."""
         return (Aleatoric(),) if member == SMALL else ()
 
-    def start(self, request: Request) -> Rolling:
-        """As after a large token."""
-        return Rolling(self.window, with_trigger=False)
-
-    def route(self, request: Request, step: Step) -> Decision:
-        """Look at the window on the small model; hand back from the large."""
-        if request.member == SMALL and request.state.asks(step.signals["aleatoric"], self.tau):
-            return Decision(0, LARGE)
-        return Decision(1, SMALL)
+    def certain(self, step: Step) -> bool:
+        """Never."""
+        return False

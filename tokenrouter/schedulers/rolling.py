@@ -24,6 +24,8 @@ class RollingRouting(RoutingScheduler):
     """
 
     members_needed = 2
+    with_trigger = True
+    """Whether the window begins where it was asked, or with the position after."""
 
     def __init__(
         self, members: Sequence[str], router_threshold: float | None = None, window: int = 3
@@ -38,12 +40,15 @@ class RollingRouting(RoutingScheduler):
 
     def start(self, request: Request) -> Rolling:
         """As after a large token."""
-        return Rolling(self.window, with_trigger=True)
+        return Rolling(self.window, self.with_trigger)
 
     def route(self, request: Request, step: Step) -> Decision:
         """Look at the window on the small model; hand back from the large."""
         if request.member == LARGE:
             return Decision(1, SMALL)
-        certain = step.signals["entropy"] < LEAST_ENTROPY
-        asks = request.state.asks(step.signals["aleatoric"], self.tau, certain)
+        asks = request.state.asks(step.signals["aleatoric"], self.tau, self.certain(step))
         return Decision(0, LARGE) if asks else Decision(1, SMALL)
+
+    def certain(self, step: Step) -> bool:
+        """Whether the large model is not asked, whatever the small one's uncertainty."""
+        return bool(step.signals["entropy"] < LEAST_ENTROPY)
