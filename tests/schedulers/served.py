@@ -58,6 +58,8 @@ class Served:
     """An algorithm, with several settings of it: of (threshold, arguments).
 
     ``scratch``: tokens that it reads at most. ``engine``: another than the timed one.
+    ``moments``: where an abort, a death or an eviction is to leave nothing behind.
+    ``takes_back``: whether it does, often.
     """
 
     algorithm: str
@@ -65,6 +67,8 @@ class Served:
     scratch: int = 0
     vocabulary: Vocabulary | None = None
     engine: type[TimedEngine] | None = None
+    moments: Sequence[Moment] = ()
+    takes_back: bool = False
 
     def jobs(self, rng: random.Random, count: int, spread: float, aborts: float) -> list[Job]:
         """Requests in random order, of all settings; some stop at strings or at ends."""
@@ -123,6 +127,8 @@ def assert_exact(served: Served, seed: int, scarce: bool, requests: int = 40) ->
     assert sum(each.hand_overs for each in wanted) >= requests
     if scarce:
         assert sum(member.memory.evictions for member in deployment.members) > 0
+    if served.takes_back:
+        assert sum(each.taken_back for each in wanted) > 20
     return wanted
 
 

@@ -6,16 +6,7 @@ import math
 
 import pytest
 
-from tests.schedulers.served import (
-    Moment,
-    Served,
-    assert_clean_after_aborts,
-    assert_clean_after_deaths,
-    assert_exact,
-    beginning,
-    drafting,
-    evictions_at,
-)
+from tests.schedulers.served import Served, beginning, drafting
 from tests.subserver.reference import TimedModel
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.base import Check, Decision, Request, Step
@@ -118,25 +109,7 @@ def test_what_is_wrong_is_named(threshold: float | None, args: dict[str, object]
 SERVED = Served("bild", [
     (0.3, {"rollback": 1.0}), (0.2, {"rollback": 0.5, "longest": 3}),
     (0.3, {"rollback": 1.0, "official": True}), (None, {}),
-])  # fmt: skip
-
-
-@pytest.mark.parametrize("scarce", [False, True])
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
-    wanted = assert_exact(SERVED, seed, scarce)
-    assert sum(each.taken_back for each in wanted) > 20
-
-
-@pytest.mark.parametrize("moment", [drafting])
-def test_nothing_is_left_of_what_ends_in_the_middle(moment: Moment):
-    assert_clean_after_aborts(SERVED, moment)
-    assert_clean_after_deaths(SERVED, moment)
-
-
-@pytest.mark.parametrize("moment", [drafting])
-def test_nor_of_what_is_evicted(moment: Moment, monkeypatch: pytest.MonkeyPatch):
-    assert evictions_at(SERVED, moment, monkeypatch) > 0
+], moments=(drafting,), takes_back=True)  # fmt: skip
 
 
 def written_down(

@@ -10,17 +10,7 @@ import numpy
 import pytest
 import scipy.stats
 
-from tests.schedulers.served import (
-    Moment,
-    Served,
-    Steps,
-    assert_clean_after_aborts,
-    assert_clean_after_deaths,
-    assert_exact,
-    beginning,
-    evictions_at,
-    on_a_long_run,
-)
+from tests.schedulers.served import Served, Steps, beginning, on_a_long_run
 from tests.subserver.reference import TimedModel
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.base import Decision, Request, Step
@@ -161,24 +151,7 @@ def test_what_is_wrong_is_named(threshold: float | None, args: dict[str, str], p
 
 SERVED = Served("glimp_router", [
     (2.955, {}), (2.96, {"think_end": "e\n\nN"}), (2.95, {"delimiter": "\n"}),
-], vocabulary=Steps())  # fmt: skip
-
-
-@pytest.mark.parametrize("scarce", [False, True])
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
-    assert_exact(SERVED, seed, scarce)
-
-
-@pytest.mark.parametrize("moment", [on_a_long_run])
-def test_nothing_is_left_of_what_ends_in_the_middle(moment: Moment):
-    assert_clean_after_aborts(SERVED, moment)
-    assert_clean_after_deaths(SERVED, moment)
-
-
-@pytest.mark.parametrize("moment", [on_a_long_run])
-def test_nor_of_what_is_evicted(moment: Moment, monkeypatch: pytest.MonkeyPatch):
-    assert evictions_at(SERVED, moment, monkeypatch) > 0
+], vocabulary=Steps(), moments=(on_a_long_run,))  # fmt: skip
 
 
 def written_down(prompt: list[int], count: int, setting: int) -> list[int]:

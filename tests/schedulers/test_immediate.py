@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.schedulers.scripted import LARGE, SMALL, rows, writers
-from tests.schedulers.served import Served, assert_exact
+from tests.schedulers.served import Served
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.immediate import Immediate
 from tokenrouter.schedulers.signals import Aleatoric, Entropy, Epistemic
@@ -74,9 +74,3 @@ SERVED = Served("immediate", [
     (0.6, {"metric": "eu"}),
     (None, {"thresholds": {"au": 1.0, "eu": 0.3, "h": 0.2}}),
 ])  # fmt: skip
-
-
-@pytest.mark.parametrize("scarce", [False, True])
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
-    assert_exact(SERVED, seed, scarce)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import random
 
-import pytest
-
 from tests.schedulers.scripted import LARGE, SMALL, rows, writers
-from tests.schedulers.served import Served, assert_exact
+from tests.schedulers.served import Served
 from tokenrouter.schedulers.momentum import MomentumRouting
 from tokenrouter.schedulers.signals import Aleatoric
 
@@ -56,9 +54,3 @@ def test_it_equals_the_rule_written_down():
 
 
 SERVED = Served("momentum", [(2.0, {}), (1.8, {}), (None, {}), (1.6, {"verify": {"epsilon": 0.3}})])
-
-
-@pytest.mark.parametrize("scarce", [False, True])
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
-    assert_exact(SERVED, seed, scarce)

@@ -6,16 +6,7 @@ import math
 
 import pytest
 
-from tests.schedulers.served import (
-    Moment,
-    Served,
-    assert_clean_after_aborts,
-    assert_clean_after_deaths,
-    assert_exact,
-    beginning,
-    evictions_at,
-    on_a_long_run,
-)
+from tests.schedulers.served import Served, beginning, on_a_long_run
 from tests.subserver.reference import TimedModel
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.base import Decision, Request, Step
@@ -75,24 +66,7 @@ def test_entropy_may_be_more_than_one():
 SERVED = Served("r_stitch", [
     (0.5, {"metric": "maxp"}), (0.5, {"metric": "entropy"}),
     (0.4, {"metric": "normalised_entropy"}),
-])  # fmt: skip
-
-
-@pytest.mark.parametrize("scarce", [False, True])
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
-    assert_exact(SERVED, seed, scarce)
-
-
-@pytest.mark.parametrize("moment", [on_a_long_run])
-def test_nothing_is_left_of_what_ends_in_the_middle(moment: Moment):
-    assert_clean_after_aborts(SERVED, moment)
-    assert_clean_after_deaths(SERVED, moment)
-
-
-@pytest.mark.parametrize("moment", [on_a_long_run])
-def test_nor_of_what_is_evicted(moment: Moment, monkeypatch: pytest.MonkeyPatch):
-    assert evictions_at(SERVED, moment, monkeypatch) > 0
+], moments=(on_a_long_run,))  # fmt: skip
 
 
 @pytest.mark.parametrize("setting", range(3))

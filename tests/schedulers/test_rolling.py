@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.schedulers.scripted import LARGE, SMALL, rows, writers
-from tests.schedulers.served import Served, assert_exact
+from tests.schedulers.served import Served
 from tokenrouter.errors import ConfigError
 from tokenrouter.schedulers.rolling import RollingRouting
 from tokenrouter.schedulers.signals import Aleatoric, Entropy
@@ -64,9 +64,3 @@ SERVED = Served(
     "rolling",
     [(1.6, {}), (1.3, {"window": 1}), (1.5, {"window": 5}), (1.6, {"verify": {"epsilon": 0.3}})],
 )
-
-
-@pytest.mark.parametrize("scarce", [False, True])
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
-    assert_exact(SERVED, seed, scarce)

@@ -7,15 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from tests.schedulers.served import (
-    Moment,
     Served,
     Steps,
-    assert_clean_after_aborts,
-    assert_clean_after_deaths,
     assert_exact,
     beginning,
     drafting,
-    evictions_at,
     on_a_long_run,
     reading_scratch,
 )
@@ -181,7 +177,8 @@ def test_what_is_wrong_is_named(threshold: float | None, args: dict[str, object]
 SERVED = Served("spec_reason", [
     (4.5, {"score": "mean", "scoring_prompt": "mark"}), (2, {"scoring_prompt": "mark"}),
     (4.0, {"score": "mean", "scoring_prompt": "!", "longest": 4}), (0, {"scoring_prompt": "!"}),
-], scratch=5, vocabulary=Steps())  # fmt: skip
+], scratch=5, vocabulary=Steps(), moments=(drafting, reading_scratch, on_a_long_run),
+   takes_back=True)  # fmt: skip
 STOPPING = Served("spec_reason", [
     (4.5, {"score": "mean", "scoring_prompt": "mark", "longest": 5}),
 ], scratch=5)  # fmt: skip
@@ -189,24 +186,6 @@ STOPPING = Served("spec_reason", [
 
 def test_stop_strings_in_drafts_and_in_what_replaces_them():
     assert_exact(STOPPING, 0, scarce=False)
-
-
-@pytest.mark.parametrize("scarce", [False, True])
-@pytest.mark.parametrize("seed", range(2))
-def test_what_is_served_equals_the_plain_loop(seed: int, scarce: bool):
-    wanted = assert_exact(SERVED, seed, scarce)
-    assert sum(each.taken_back for each in wanted) > 20
-
-
-@pytest.mark.parametrize("moment", [drafting, reading_scratch, on_a_long_run])
-def test_nothing_is_left_of_what_ends_in_the_middle(moment: Moment):
-    assert_clean_after_aborts(SERVED, moment)
-    assert_clean_after_deaths(SERVED, moment)
-
-
-@pytest.mark.parametrize("moment", [drafting, reading_scratch, on_a_long_run])
-def test_nor_of_what_is_evicted(moment: Moment, monkeypatch: pytest.MonkeyPatch):
-    assert evictions_at(SERVED, moment, monkeypatch) > 0
 
 
 def written_down(prompt: list[int], count: int, setting: int) -> list[int]:
