@@ -68,7 +68,7 @@ def run(
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """A table for the README, part by part."""
+    """A table for docs/measured.md, part by part."""
     lines = ["| part | setting | what was found | claim |", "|---|---|---|---|"]
     for outcome in sorted(outcomes, key=lambda each: each.cell.part):
         cell = outcome.cell
