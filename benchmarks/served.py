@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from typing import Any
 import httpx
 import psutil
 import yaml
+
+from tokenrouter.ipc.free_ports import free_ports
 
 ROOT = Path(__file__).parents[1]
 READY_S = 180.0
@@ -103,7 +104,7 @@ def served(
         nice: added to the niceness of its processes; negative takes privileges.
         module: what is run instead, with the same arguments.
     """
-    port = _free_port()
+    [port] = free_ports(1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(yaml.safe_dump({"log_level": "warning", **config, "port": port}))
@@ -118,7 +119,7 @@ def served(
 @contextmanager
 def stock(model: Path, *arguments: str, **environment: str) -> Iterator[Server]:
     """Stock ``sglang.launch_server`` with our patches for CPUs."""
-    port = _free_port()
+    [port] = free_ports(1)
     command = [
         sys.executable, "-m", "tests.integration.stock_server", "--model-path", str(model),
         "--port", str(port), "--device", "cpu", "--attention-backend", "torch_native",
@@ -142,10 +143,3 @@ def _title(process: psutil.Process) -> str:
 def _cpu_clock(pid: int) -> int:
     """Linux's id of the clock of a process's CPU time: see clock_getcpuclockid(3)."""
     return (~pid << 3) | 2
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

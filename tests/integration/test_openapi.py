@@ -57,6 +57,7 @@ def schemathesis(server: Server, folder: Path) -> subprocess.CompletedProcess[st
             "--checks", ",".join(CHECKS), "--phases", "examples,coverage,fuzzing",
             "--max-examples", "40", "--exclude-path", "/pause_generation",
             "--seed", "1", "--generation-database", "none", "--request-timeout", "30", "--no-color",
+            "--suppress-health-check", "too_slow",
         ],
         cwd=folder, capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip

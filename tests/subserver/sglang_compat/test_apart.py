@@ -134,7 +134,7 @@ def children():
             pass  # a thread that ended meanwhile
 while not (found := [*children()]):
     time.sleep(0.01)
-time.sleep(0.3)  # until it has asked to die with its parent
+time.sleep(1)  # until it has asked to die with its parent
 print(found[0], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -144,7 +144,8 @@ def test_it_dies_with_its_parent() -> None:
     done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, timeout=50)
     child = Path("/proc") / done.stdout.decode().strip()
     assert done.returncode == -signal.SIGKILL and child.name.isdigit(), done.stderr
-    deadline = time.monotonic() + 5
-    while child.exists() and "Z (zombie)" not in (child / "status").read_text():
-        assert time.monotonic() < deadline, "still there"
-        time.sleep(0.02)
+    deadline = time.monotonic() + 20
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while "Z (zombie)" not in (child / "status").read_text():
+            assert time.monotonic() < deadline, "still there"
+            time.sleep(0.02)

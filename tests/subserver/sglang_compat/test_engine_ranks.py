@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.subserver.sglang_compat.tiny_models import TinyModel
+from tokenrouter.ipc.free_ports import free_ports
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
@@ -19,10 +19,8 @@ ROOT = Path(__file__).parents[3]
 
 def run(model: TinyModel, folder: Path, *rest: str, **entry: Any) -> list[tuple[int, str, str]]:
     """(exit status, output, errors) of each rank."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    arguments = [port, f"ipc://{folder / 'rank.sock'}", json.dumps(entry)]
+    [port] = free_ports(1)
+    arguments = [str(port), f"ipc://{folder / 'rank.sock'}", json.dumps(entry)]
     ranks = [
         subprocess.Popen(
             [
