@@ -1,6 +1,7 @@
 """Member programs that compute something slightly wrong: exactness tests must notice.
 
-Each wraps the engine's step on member 0 and corrupts one visit in a few of its steps.
+Each wraps the engine's step on member 0 and corrupts a few of its steps, so often that answers
+are sure to change: a trained model writes the same after many a token whose KV is lost.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from typing import Any
 from tokenrouter.config import Config
 from tokenrouter.ipc.ports import Ports
 from tokenrouter.ipc.supervision import ChildLink
-from tokenrouter.subserver.engine import Meanwhile, StepBatch, Visit, Work
+from tokenrouter.subserver.engine import Meanwhile, StepBatch, Work
 from tokenrouter.subserver.follower import run_follower
 from tokenrouter.subserver.process import run_member
 
 Step = Callable[..., StepBatch]
-EVERY = 7
+EVERY = 3
 """Steps from one corruption to the next."""
 
 
 def zeroed_kv(*arguments: Any) -> None:
-    """Key and value of one token of the first visit become zero."""
+    """Key and value of one token of each visit become zero."""
 
     def step(engine: Any, real: Step, work: Sequence[Work], signals: Any) -> StepBatch:
-        _zero_kv(engine, work[0][0])
+        _zero_kv(engine, work)
         return real(engine, work, signals)
 
     _run(step, *arguments)
@@ -47,12 +48,11 @@ def shifted_position(*arguments: Any) -> None:
 
 
 def repeated_token(*arguments: Any) -> None:
-    """The first visit is given the token it was fed, once more."""
+    """Each visit is given the token it was fed, once more."""
 
     def step(engine: Any, real: Step, work: Sequence[Work], signals: Any) -> StepBatch:
         batch = real(engine, work, signals)
-        visit: Visit = work[0][0]
-        return StepBatch([visit.tokens[-1], *batch.tokens[1:]], batch.signals)
+        return StepBatch([visit.tokens[-1] for visit, _ in work], batch.signals)
 
     _run(step, *arguments)
 
@@ -65,23 +65,25 @@ def follower_zeroed_kv(*arguments: Any) -> None:
 def follower_wrong_token(*arguments: Any) -> None:
     """Another rank than the first feeds a token that is not the one of rank 0."""
 
-    def corrupt(engine: Any, visit: Visit) -> None:
+    def corrupt(engine: Any, work: Sequence[Work]) -> None:
+        visit = work[0][0]
         visit.tokens[visit.computed] ^= 1
 
     _follow(corrupt, *arguments)
 
 
-def _zero_kv(engine: Any, visit: Visit) -> None:
+def _zero_kv(engine: Any, work: Sequence[Work]) -> None:
     scheduler = engine.scheduler
-    if visit.computed > 4:
-        slot = scheduler.req_to_token_pool.req_to_token[visit.handle.row, visit.computed - 2]
-        for layer in range(scheduler.model_config.num_hidden_layers):
-            for buffer in scheduler.token_to_kv_pool_allocator.get_kvcache().get_kv_buffer(layer):
+    rows = scheduler.req_to_token_pool.req_to_token
+    slots = [rows[visit.handle.row, visit.computed - 2] for visit, _ in work if visit.computed > 4]
+    for layer in range(scheduler.model_config.num_hidden_layers):
+        for buffer in scheduler.token_to_kv_pool_allocator.get_kvcache().get_kv_buffer(layer):
+            for slot in slots:
                 buffer[slot] = 0.0
 
 
 def _follow(
-    corrupt: Callable[[Any, Visit], None],
+    corrupt: Callable[[Any, Sequence[Work]], None],
     config: Config,
     ports: Ports,
     index: int,
@@ -98,7 +100,7 @@ def _follow(
         nonlocal steps
         steps += 1
         if steps % EVERY == 0:
-            corrupt(engine, work[0][0])
+            corrupt(engine, work)
         real(engine, work, checked)
 
     SGLangEngine.replay = replay  # type: ignore[method-assign]
@@ -106,7 +108,7 @@ def _follow(
 
 
 def forgotten_penalty(*arguments: Any) -> None:
-    """Penalties of member 0 miss every second token."""
+    """Penalties of member 0 miss two tokens of three."""
     from tokenrouter.subserver.sglang_compat.penalties import Penalties
 
     real, calls = Penalties._count, 0
@@ -114,7 +116,7 @@ def forgotten_penalty(*arguments: Any) -> None:
     def count(self: Penalties, tokens: Sequence[int], change: int) -> None:
         nonlocal calls
         calls += change > 0
-        real(self, tokens[calls % 2 :] if change > 0 else tokens, change)
+        real(self, tokens[bool(calls % 3) :] if change > 0 else tokens, change)
 
     if arguments[2] == 0:
         Penalties._count = count  # type: ignore[method-assign]
