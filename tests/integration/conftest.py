@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from tests.integration.deployments import TAU, demo
+from tests.integration.deployments import ALGORITHMS, TAU, cascade, demo
 from tests.integration.models import DEMO, build_trio
 from tests.integration.reference import Model
 from tests.integration.server import Server
@@ -35,10 +35,18 @@ def demo_models() -> list[Model]:
 
 @pytest.fixture(scope="session")
 def demo_server() -> Iterator[Server]:
-    """The demo pair under `entropy` at `TAU`; every test leaves it clean."""
-    config = demo("entropy", TAU, (1, 3), served_name="demo")
+    """The demo pair under `entropy` at `TAU`, with `ALGORITHMS`; every test leaves it clean."""
+    config = demo("entropy", TAU, (1, 3), served_name="demo", algorithms=ALGORITHMS)
     config["models"][0]["tool_call_parser"] = "qwen25"
     with Server(config) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def evicting_server() -> Iterator[Server]:
+    """The demo pair under `entropy` at `TAU`, with prompts in chunks and hardly any memory."""
+    model = {"chunked_prefill_size": 32, "max_total_tokens": 300}
+    with Server(demo("entropy", TAU, (2, 24), model=model)) as server:
         yield server
 
 
@@ -50,6 +58,13 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def trio_models(trio: dict[str, Path]) -> list[Model]:
     return [Model(folder) for folder in trio.values()]
+
+
+@pytest.fixture(scope="session")
+def trio_server(trio: dict[str, Path]) -> Iterator[Server]:
+    """The Llama trio under `cascade`, with prompts in chunks; every test leaves it clean."""
+    with Server(cascade(trio, (1, 2, 3), model={"chunked_prefill_size": 16})) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

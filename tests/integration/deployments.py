@@ -9,10 +9,17 @@ from typing import Any
 
 from tests.integration.models import DEMO
 from tests.integration.server import Server
+from tests.subserver.algorithms import HERE
 
 TAU = 0.2
 """Entropy, in nats, at which the demo's large model writes a good part of the tokens."""
 GREEDY = {"temperature": 0}
+DRAFTY: dict[str, Any] = {"algorithm": f"{HERE}:Drafty", "algorithm_args": {"limit": 40}}
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "drafty": DRAFTY,
+    "speculative": {"algorithm_args": {"draft_length": 3}},
+}
+"""Presets of the demo server."""
 
 
 def demo(
@@ -40,12 +47,19 @@ def cascade(trio: dict[str, Path], thresholds: Sequence[int], **options: Any) ->
 
 
 def serve_all(
-    server: Server, prompts: Sequence[Sequence[int]], count: int, **sampling: Any
+    server: Server,
+    prompts: Sequence[Sequence[int]],
+    count: int,
+    *,
+    model: str | None = None,
+    **sampling: Any,
 ) -> list[Any]:
-    """Every prompt at once; the answers in order."""
+    """Every prompt at once; the answers in order. ``model``: a name, for another algorithm."""
+    name = {} if model is None else {"model": model}
 
     def ask(prompt: Sequence[int]) -> Any:
         return server.generate(
+            **name,
             input_ids=list(prompt),
             sampling_params={"ignore_eos": True, **GREEDY, "max_new_tokens": count, **sampling},
             routing={"token_models": True},

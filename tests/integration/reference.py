@@ -7,6 +7,7 @@ have decided.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,40 +64,40 @@ class Model:
     def __init__(self, folder: Path) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32)
         self._model.eval()
+        self._known: dict[bytes, torch.Tensor] = {}
 
     def begin(self) -> Context:
-        """An empty context of this model."""
-        return Context(self._model)
+        """An empty context of this model, which has what others computed after equal tokens."""
+        return Context(self._model, self._known)
 
 
 class Context:
-    """One model's view of one request."""
+    """One model's view of one request; ``known``: logits by all tokens before."""
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, model: Any, known: dict[bytes, torch.Tensor]) -> None:
+        self._model, self._known = model, known
         self._cache = DynamicCache()
         self._seen: list[int] = []
-        self._logits: dict[int, torch.Tensor] = {}
 
     @torch.no_grad()
     def logits(self, tokens: Sequence[int]) -> torch.Tensor:
         """Raw float32 logits after ``tokens``."""
+        whole = array("H", tokens).tobytes()
+        if whole in self._known:
+            return self._known[whole]
         shared = 0
         for old, new in zip(self._seen, tokens, strict=False):
             if old != new:
                 break
             shared += 1
-        if shared == len(tokens) and shared in self._logits:
-            return self._logits[shared]
         shared = min(shared, len(tokens) - 1)
         self._cache.crop(shared)
         fresh = torch.tensor([list(tokens[shared:])])
         output = self._model(fresh, past_key_values=self._cache, use_cache=True)
         self._seen = list(tokens)
-        self._logits = {n: row for n, row in self._logits.items() if n <= shared}
-        for index, row in enumerate(output.logits[0].float()):
-            self._logits[shared + index + 1] = row
-        return self._logits[len(tokens)]
+        for count, row in enumerate(output.logits[0].float(), shared + 1):
+            self._known[whole[: 2 * count]] = row
+        return self._known[whole]
 
 
 class View:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
-from tests.integration.deployments import demo, serve_all
+from tests.integration.deployments import DRAFTY, demo, serve_all
 from tests.integration.reference import Answer, Model, routed_loop
 from tests.integration.server import Server
-from tests.integration.test_exactness import MUTANTS, assert_equal
-from tests.subserver.algorithms import HERE
+from tests.integration.test_exactness import MUTANTS, NAMES, assert_equal, evictions
 from tokenrouter.schedulers.base import Request, RoutingScheduler, Step
 
 COUNT = 40
-NAMES = ("small", "large")
-DRAFTY: dict[str, Any] = {"algorithm_args": {"limit": COUNT}}
 
 
 def distances(scheduler: RoutingScheduler, request: Request, step: Step) -> Iterable[float]:
@@ -27,7 +23,7 @@ def distances(scheduler: RoutingScheduler, request: Request, step: Step) -> Iter
 def expected(demo_models: list[Model], problems: list[list[int]]) -> list[Answer]:
     answers = [
         routed_loop(
-            demo_models, prompt, COUNT, f"{HERE}:Drafty",
+            demo_models, prompt, COUNT, DRAFTY["algorithm"],
             args=DRAFTY["algorithm_args"], distances=distances,
         )
         for prompt in problems
@@ -36,17 +32,23 @@ def expected(demo_models: list[Model], problems: list[list[int]]) -> list[Answer
     return answers
 
 
-@pytest.mark.parametrize(
-    "model",
-    [{}, {"chunked_prefill_size": 16, "max_total_tokens": 400}],
-    ids=["whole", "chunked-evicting"],
-)
-def test_demo_pair(model: dict[str, Any], expected: list[Answer], problems: list[list[int]]):
-    with Server(demo(f"{HERE}:Drafty", None, (2, 3), model=model, **DRAFTY)) as server:
-        for _ in range(2):  # the second time from the prefix cache
+def test_demo_pair(demo_server: Server, expected: list[Answer], problems: list[list[int]]) -> None:
+    before = evictions(demo_server)
+    assert demo_server.client.post("/flush_cache").status_code == 200
+    for _ in range(2):  # the second time from the prefix cache
+        served = serve_all(demo_server, problems, COUNT, model="demo:drafty")
+        assert_equal(served, expected, NAMES, least=20)
+        demo_server.assert_clean()
+    assert evictions(demo_server) == before
+
+
+def test_demo_pair_chunked_and_evicting(expected: list[Answer], problems: list[list[int]]) -> None:
+    model = {"chunked_prefill_size": 16, "max_total_tokens": 400}
+    with Server({**demo("entropy", None, (2, 3), model=model), **DRAFTY}) as server:
+        for _ in range(2):
             assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
             server.assert_clean()
-        assert (sum(state["evictions"] for state in server.states()) > 0) == bool(model)
+        assert evictions(server) > 0
 
 
 @pytest.mark.slow
@@ -54,7 +56,7 @@ def test_demo_pair(model: dict[str, Any], expected: list[Answer], problems: list
 def test_corrupted_drafts_are_noticed(
     mutant: str, expected: list[Answer], problems: list[list[int]]
 ):
-    config = demo(f"{HERE}:Drafty", None, (2, 3), **DRAFTY)
+    config = {**demo("entropy", None, (2, 3)), **DRAFTY}
     with Server(config, f"{MUTANTS}:{mutant}") as server:
         served = serve_all(server, problems, COUNT)
     with pytest.raises(AssertionError):

@@ -13,6 +13,7 @@ from tests.integration.reference import Answer, Model, routed_loop
 from tests.integration.server import Server
 
 COUNT = 40
+NAMES = ("small", "large")
 MUTANTS = "tests.integration.mutants"
 
 
@@ -35,56 +36,73 @@ def assert_equal(
         assert sum(expected[i].writers.count(member) for i in honest) >= least
 
 
-# Thresholds, prefill, chunking, radix cache and pool sizes, each in a deployment of its own.
-DEMO_DEPLOYMENTS = {
-    "entropy-lazy": demo("entropy", TAU, (1, 3)),
-    "random-eager-chunked": demo(
-        "random", 0.35, (3, 4), prefill="eager",
-        model={"chunked_prefill_size": 16, "disable_radix_cache": True},
-    ),
-    "entropy-evicting": demo(
-        "entropy", TAU, (2, 24),
-        model={"chunked_prefill_size": 32, "max_total_tokens": 300},
-    ),
-}  # fmt: skip
+def twice(
+    server: Server,
+    prompts: list[list[int]],
+    expected: list[Answer],
+    names: Sequence[str],
+    least: int,
+) -> int:
+    """Served right, the second time from the prefix cache; how often a visit was evicted."""
+    before = evictions(server)
+    for _ in range(2):
+        assert_equal(serve_all(server, prompts, COUNT), expected, names, least=least)
+        server.assert_clean()
+    return evictions(server) - before
 
 
-@pytest.mark.parametrize("name", DEMO_DEPLOYMENTS)
-def test_demo_pair(name: str, demo_models: list[Model], problems: list[list[int]]) -> None:
-    config = DEMO_DEPLOYMENTS[name]
-    algorithm, tau = config["algorithm"], config["router_threshold"]
-    expected = [routed_loop(demo_models, prompt, COUNT, algorithm, tau) for prompt in problems]
-    with Server(config) as server:
-        for _ in range(2):  # the second time from the prefix cache
-            assert_equal(serve_all(server, problems, COUNT), expected, ("small", "large"), least=20)
-            server.assert_clean()
-        evictions = sum(state["evictions"] for state in server.states())
-        assert (evictions > 0) == (name == "entropy-evicting")
+def evictions(server: Server) -> int:
+    return sum(state["evictions"] for state in server.states())
 
 
-TRIO_DEPLOYMENTS: dict[str, dict[str, Any]] = {
-    "lazy": {"thresholds": (1, 2, 3), "model": {"chunked_prefill_size": 16}},
-    "eager-evicting": {
-        "thresholds": (24, 1, 5),
-        "prefill": "eager",
-        "model": {"max_total_tokens": 400, "disable_radix_cache": True},
-    },
-}
+# Thresholds, prefill, chunking, radix cache and pool sizes.
 
 
-@pytest.mark.parametrize("name", TRIO_DEPLOYMENTS)
-def test_llama_trio(
-    name: str, trio: dict[str, Path], trio_models: list[Model], texts: list[list[int]]
+def test_demo_pair_lazy(
+    demo_server: Server, demo_models: list[Model], problems: list[list[int]]
 ) -> None:
-    options = dict(TRIO_DEPLOYMENTS[name])
-    config = cascade(trio, options.pop("thresholds"), **options)
+    expected = [routed_loop(demo_models, prompt, COUNT, "entropy", TAU) for prompt in problems]
+    assert demo_server.client.post("/flush_cache").status_code == 200
+    assert twice(demo_server, problems, expected, NAMES, least=20) == 0
+
+
+def test_demo_pair_random_eager_chunked(
+    demo_models: list[Model], problems: list[list[int]]
+) -> None:
+    model = {"chunked_prefill_size": 16, "disable_radix_cache": True}
+    config = demo("random", 0.35, (3, 4), prefill="eager", model=model)
+    expected = [routed_loop(demo_models, prompt, COUNT, "random", 0.35) for prompt in problems]
+    with Server(config) as server:
+        assert twice(server, problems, expected, NAMES, least=20) == 0
+
+
+def test_demo_pair_evicting(
+    evicting_server: Server, demo_models: list[Model], problems: list[list[int]]
+) -> None:
+    expected = [routed_loop(demo_models, prompt, COUNT, "entropy", TAU) for prompt in problems]
+    assert evicting_server.client.post("/flush_cache").status_code == 200
+    assert twice(evicting_server, problems, expected, NAMES, least=20) > 0
+
+
+def test_llama_trio_lazy(
+    trio_server: Server,
+    trio: dict[str, Path],
+    trio_models: list[Model],
+    texts: list[list[int]],
+) -> None:
+    expected = [routed_loop(trio_models, prompt, COUNT, "cascade", 0.3) for prompt in texts]
+    assert trio_server.client.post("/flush_cache").status_code == 200
+    assert twice(trio_server, texts, expected, tuple(trio), least=50) == 0
+
+
+def test_llama_trio_eager_evicting(
+    trio: dict[str, Path], trio_models: list[Model], texts: list[list[int]]
+) -> None:
+    model = {"max_total_tokens": 400, "disable_radix_cache": True}
+    config = cascade(trio, (24, 1, 5), prefill="eager", model=model)
     expected = [routed_loop(trio_models, prompt, COUNT, "cascade", 0.3) for prompt in texts]
     with Server(config) as server:
-        for _ in range(2):
-            assert_equal(serve_all(server, texts, COUNT), expected, tuple(trio), least=50)
-            server.assert_clean()
-        evictions = sum(state["evictions"] for state in server.states())
-        assert (evictions > 0) == (name == "eager-evicting")
+        assert twice(server, texts, expected, tuple(trio), least=50) > 0
 
 
 @pytest.mark.parametrize("mutant", ["zeroed_kv", "shifted_position", "repeated_token"])
@@ -99,12 +117,17 @@ def test_a_corrupted_trio_is_noticed(
 
 
 @pytest.mark.parametrize("mutant", ["zeroed_kv", "repeated_token"])
-@pytest.mark.parametrize("algorithm", ["entropy", "random"])
 def test_a_corrupted_pair_is_noticed(
-    mutant: str, algorithm: str, demo_models: list[Model], problems: list[list[int]]
+    mutant: str, demo_models: list[Model], problems: list[list[int]]
 ) -> None:
-    expected = [routed_loop(demo_models, prompt, COUNT, algorithm, TAU) for prompt in problems]
-    with Server(demo(algorithm, TAU, (1, 3)), f"{MUTANTS}:{mutant}") as server:
-        served = serve_all(server, problems, COUNT)
-    with pytest.raises(AssertionError):
-        assert_equal(served, expected, ("small", "large"))
+    config = demo("entropy", TAU, (1, 3), served_name="demo")
+    with Server(config, f"{MUTANTS}:{mutant}") as server:
+        for algorithm in ("entropy", "random"):
+            model = f"demo:{algorithm}@{TAU}"
+            assert server.client.post("/flush_cache").status_code == 200
+            served = serve_all(server, problems, COUNT, model=model)
+            expected = [
+                routed_loop(demo_models, prompt, COUNT, algorithm, TAU) for prompt in problems
+            ]
+            with pytest.raises(AssertionError):
+                assert_equal(served, expected, NAMES)

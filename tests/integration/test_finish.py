@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from tests.integration.deployments import TAU, cascade, serve_all
+from tests.integration.deployments import TAU, serve_all
 from tests.integration.models import TRIO_EOS
 from tests.integration.reference import Model, routed_loop
 from tests.integration.server import Server
@@ -35,7 +34,7 @@ def test_end_of_sequence_and_length(
 
 
 def test_end_of_sequence_of_any_member(
-    trio: dict[str, Path], trio_models: list[Model], texts: list[list[int]]
+    trio_server: Server, trio_models: list[Model], texts: list[list[int]]
 ) -> None:
     count = 120
     ends = {*TRIO_EOS, EOS}
@@ -45,9 +44,8 @@ def test_end_of_sequence_of_any_member(
         )
         for prompt in texts
     ]
-    with Server(cascade(trio, (1, 2, 2))) as server:
-        served = serve_all(server, texts, count, ignore_eos=False)
-        server.assert_clean()
+    served = serve_all(trio_server, texts, count, ignore_eos=False)
+    trio_server.assert_clean()
     matched = set()
     for answer, reference in zip(served, expected, strict=True):
         if reference.honest:

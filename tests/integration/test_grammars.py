@@ -50,12 +50,13 @@ def check(answer: str) -> None:
     assert set(value["nested"]) == {"right"} and type(value["nested"]["right"]) is bool
 
 
-def ask_all(server: Server, prompts: Sequence[list[int]], **sampling: Any) -> list[Any]:
+def ask_all(server: Server, prompts: Sequence[list[int]], model: str, **sampling: Any) -> list[Any]:
     """Every prompt at once; half of them greedy, half drawn with a seed."""
 
     def ask(index: int) -> Any:
         drawn = {"temperature": 1.0 if index % 2 else 0.0, "max_new_tokens": 400}
         return server.generate(
+            model=model,
             input_ids=prompts[index],
             sampling_params={**drawn, **sampling},
             seed=index,
@@ -66,23 +67,28 @@ def ask_all(server: Server, prompts: Sequence[list[int]], **sampling: Any) -> li
         return list(pool.map(ask, range(len(prompts))))
 
 
-DEPLOYMENTS = {
-    "random": demo("random", 0.5, (2, 3)),
-    "entropy": demo("entropy", TAU, (1, 3), model={"max_total_tokens": 900}),
-    "single": {**demo("single", 0.0, (1, 1)), "router_threshold": None},
+SLOW = {
+    "entropy": demo("entropy", TAU, (1, 3), model={"max_total_tokens": 900}, served_name="demo"),
+    "single": demo("single", None, (1, 1), served_name="demo"),
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["random", *(pytest.param(each, marks=pytest.mark.slow) for each in ("entropy", "single"))],
-)
-def test_json_under_a_schema(name: str, problems: list[list[int]]) -> None:
-    with Server(DEPLOYMENTS[name]) as server:
-        served = ask_all(server, problems[:8], **BOUND, ignore_eos=True)
-        again = ask_all(server, problems[:8], **BOUND, ignore_eos=True)
-        patterns = ask_all(server, problems[:6], regex=PATTERN)
-        server.assert_clean()
+def test_json_under_a_schema(demo_server: Server, problems: list[list[int]]) -> None:
+    writes_json(demo_server, problems, "demo:random@0.5")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_json_of_other_deployments(name: str, problems: list[list[int]]) -> None:
+    with Server(SLOW[name]) as server:
+        writes_json(server, problems, "demo", routed=name != "single")
+
+
+def writes_json(server: Server, problems: list[list[int]], model: str, routed: bool = True) -> None:
+    served = ask_all(server, problems[:8], model, **BOUND, ignore_eos=True)
+    again = ask_all(server, problems[:8], model, **BOUND, ignore_eos=True)
+    patterns = ask_all(server, problems[:6], model, regex=PATTERN)
+    server.assert_clean()
     written = [answer["meta_info"]["routing"]["tokens"] for answer in served]
     for answer in served:
         assert answer["meta_info"]["finish_reason"]["type"] == "stop"
@@ -90,15 +96,15 @@ def test_json_under_a_schema(name: str, problems: list[list[int]]) -> None:
     for answer in patterns:
         assert re.fullmatch(PATTERN, answer["text"])
     assert [a["output_ids"] for a in served] == [a["output_ids"] for a in again], "seeds hold"
-    if name != "single":
+    if routed:
         assert all(sum(each[member] for each in written) > 40 for member in ("small", "large"))
         assert sum(answer["meta_info"]["routing"]["hand_overs"] for answer in served) > 40
 
 
 @pytest.mark.slow
 def test_three_random_models_write_json(trio: dict[str, Path], texts: list[list[int]]) -> None:
-    with Server(cascade(trio, (1, 2, 3))) as server:
-        served = ask_all(server, texts[:12], **BOUND, presence_penalty=0.5)
+    with Server(cascade(trio, (1, 2, 3), served_name="demo")) as server:
+        served = ask_all(server, texts[:12], "demo", **BOUND, presence_penalty=0.5)
         server.assert_clean()
     for answer in served:
         check(answer["text"])

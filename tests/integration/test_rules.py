@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.integration.deployments import TAU, cascade, demo
+from tests.integration.deployments import TAU, cascade
 from tests.integration.models import TRIO_EOS
 from tests.integration.reference import Answer, Model, routed_loop
 from tests.integration.server import Server
-from tests.integration.test_exactness import MUTANTS, assert_equal
+from tests.integration.test_exactness import MUTANTS, assert_equal, evictions
 from tokenrouter.ipc.messages import Sampling
 
 COUNT = 40
@@ -74,13 +74,14 @@ def serve(server: Server, prompts: Sequence[list[int]], top: int = 0) -> list[An
         return list(pool.map(ask, range(len(prompts))))
 
 
-def test_demo_pair_with_evictions(demo_models: list[Model], problems: list[list[int]]) -> None:
+def test_demo_pair_with_evictions(
+    evicting_server: Server, demo_models: list[Model], problems: list[list[int]]
+) -> None:
     expected = expect(demo_models, problems, "entropy", TAU, DEMO_EOS)
-    model = {"chunked_prefill_size": 32, "max_total_tokens": 300}
-    with Server(demo("entropy", TAU, (2, 24), model=model)) as server:
-        served = serve(server, problems, top=3)
-        server.assert_clean()
-        assert sum(state["evictions"] for state in server.states()) > 0
+    before = evictions(evicting_server)
+    served = serve(evicting_server, problems, top=3)
+    evicting_server.assert_clean()
+    assert evictions(evicting_server) > before
     assert_equal(served, expected, ("small", "large"), least=20)
     assert_logprobs(served, expected)
 

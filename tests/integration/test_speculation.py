@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from tests.chi_square import p_value
-from tests.integration.deployments import GREEDY, demo, serve_all
+from tests.integration.deployments import ALGORITHMS, GREEDY, demo, serve_all
 from tests.integration.reference import Answer, Model, routed_loop
 from tests.integration.server import Server
 from tests.plain_sampling import limited
 from tokenrouter.ipc.messages import Sampling
 
 COUNT = 40
+MODEL = "demo:speculative"
 BEGINNING = 44
 SEEDS, CHOICES = 15, 100
 """Samples: so many requests, of so many choices."""
@@ -50,11 +51,11 @@ def assert_alone(served: Sequence[Any], expected: Sequence[Answer]) -> None:
     assert hand_overs < len(models), "rounds of one token: no drafts stay"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server(speculative()) as server:
-        yield server
-        server.assert_clean()
+@pytest.fixture
+def server(demo_server: Server) -> Iterator[Server]:
+    """The demo server, which every test leaves clean."""
+    yield demo_server
+    demo_server.assert_clean()
 
 
 def test_greedy_answers_are_the_large_model_s(
@@ -62,7 +63,7 @@ def test_greedy_answers_are_the_large_model_s(
 ) -> None:
     expected = alone(demo_models, problems)
     for _ in range(2):  # the second time from the prefix cache
-        assert_alone(serve_all(server, problems, COUNT), expected)
+        assert_alone(serve_all(server, problems, COUNT, model=MODEL), expected)
 
 
 @pytest.mark.slow
@@ -82,7 +83,7 @@ def test_log_probabilities_are_the_large_model_s(
 ) -> None:
     for prompt, expected in zip(problems[:3], alone(demo_models, problems[:3]), strict=True):
         answer = server.generate(
-            input_ids=prompt, return_logprob=True, top_logprobs_num=2,
+            model=MODEL, input_ids=prompt, return_logprob=True, top_logprobs_num=2,
             sampling_params={**GREEDY, "max_new_tokens": COUNT, "ignore_eos": True},
         )  # fmt: skip
         assert answer["output_ids"] == expected.tokens
@@ -103,13 +104,14 @@ def test_a_stop_string_cuts_inside_a_round(
     """At every place of the answer: whatever was accepted beyond it is not told."""
     [expected] = alone(demo_models, problems[:1])
     whole = server.generate(
+        model=MODEL,
         input_ids=problems[0],
         sampling_params={**GREEDY, "max_new_tokens": COUNT, "ignore_eos": True},
     )["text"]
 
     def ask(stop: str) -> Any:
         sampling = {**GREEDY, "max_new_tokens": COUNT, "ignore_eos": True, "stop": [stop]}
-        return server.generate(input_ids=problems[0], sampling_params=sampling)
+        return server.generate(model=MODEL, input_ids=problems[0], sampling_params=sampling)
 
     stops = sorted({whole[i : i + 3] for i in range(0, min(len(whole), 30), 3)})
     lengths = set()
@@ -125,8 +127,9 @@ def test_a_stop_string_cuts_inside_a_round(
 
 def test_a_stream_tells_what_is_final_only(server: Server, problems: list[list[int]]) -> None:
     sampling = {**GREEDY, "max_new_tokens": COUNT, "ignore_eos": True}
-    whole = server.generate(input_ids=problems[1], sampling_params=sampling)["text"]
-    body = {"input_ids": problems[1], "sampling_params": sampling, "stream": True}
+    body = {"model": MODEL, "input_ids": problems[1], "sampling_params": sampling}
+    whole = server.generate(**body)["text"]
+    body["stream"] = True
     with server.client.stream("POST", "/generate", json=body) as stream:
         lines = [line.removeprefix("data: ") for line in stream.iter_lines() if line]
     texts = [json.loads(line)["text"] for line in lines if line != "[DONE]"]
@@ -139,12 +142,14 @@ def test_choices_differ_and_come_again(server: Server, problems: list[list[int]]
     sampling = {"temperature": 3.0, "max_new_tokens": 20, "ignore_eos": True, "n": 3}
 
     def ask() -> list[list[int]]:
-        answers = server.generate(input_ids=problems[2], sampling_params=sampling, seed=5)
+        answers = server.generate(
+            model=MODEL, input_ids=problems[2], sampling_params=sampling, seed=5
+        )
         return [answer["output_ids"] for answer in answers]
 
     first = ask()
     with ThreadPoolExecutor(2) as pool:
-        noise = pool.submit(serve_all, server, problems[3:9], COUNT, temperature=2.0)
+        noise = pool.submit(serve_all, server, problems[3:9], COUNT, model=MODEL, temperature=2.0)
         assert ask() == first
         noise.result()
     assert len({tuple(each) for each in first}) == 3
@@ -156,8 +161,9 @@ def chance(server: Server, models: Sequence[Model], prompt: list[int], temperatu
 
     def ask(seed: int) -> list[Any]:
         choices: list[Any] = server.generate(
-            input_ids=prompt, sampling_params=sampling, seed=seed, routing={"token_models": True}
-        )
+            model=MODEL, input_ids=prompt, sampling_params=sampling, seed=seed,
+            routing={"token_models": True},
+        )  # fmt: skip
         return choices
 
     with ThreadPoolExecutor(SEEDS) as pool:
@@ -189,5 +195,6 @@ def test_samples_follow_the_large_model_s_law(
 def test_and_a_mutant_that_draws_from_p_after_a_rejection_does_not(
     demo_models: list[Model], problems: list[list[int]], temperature: float
 ) -> None:
-    with Server(speculative(), "tests.integration.mutants:no_residual") as server:
+    config = speculative(served_name="demo", algorithms=ALGORITHMS)
+    with Server(config, "tests.integration.mutants:no_residual") as server:
         assert chance(server, demo_models, problems[0][:BEGINNING], temperature) < LEAST

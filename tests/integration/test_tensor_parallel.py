@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,17 @@ def test_llama_trio(
             server.assert_clean()
 
 
-def test_aborts(demo_models: list[Model], problems: list[list[int]]) -> None:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(ranked(max_restarts=50, hang_timeout_s=3)) as server:
+        yield server
+
+
+def test_aborts(server: Server, demo_models: list[Model], problems: list[list[int]]) -> None:
     """Clients that hang up, at any time, leave the others' answers and all pools as they were."""
     expected = [routed_loop(demo_models, prompt, COUNT, "entropy", TAU) for prompt in problems]
 
-    def hang_up(server: Server, i: int) -> None:
+    def hang_up(i: int) -> None:
         body = {
             "input_ids": problems[i],
             "sampling_params": {"ignore_eos": True, **GREEDY, "max_new_tokens": 1000},
@@ -78,10 +85,10 @@ def test_aborts(demo_models: list[Model], problems: list[list[int]]) -> None:
             for _ in zip(stream.iter_lines(), range(3 * i), strict=False):
                 pass
 
-    with Server(ranked()) as server, ThreadPoolExecutor(16) as pool:
-        large = server.client.get("/get_server_info").json()["models"][1]
-        assert len(large["state"]["measurements"]["profile"]) == 6
-        gone = [pool.submit(hang_up, server, i) for i in range(16)]
+    large = server.client.get("/get_server_info").json()["models"][1]
+    assert len(large["state"]["measurements"]["profile"]) == 6
+    with ThreadPoolExecutor(16) as pool:
+        gone = [pool.submit(hang_up, i) for i in range(16)]
         assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
         for each in gone:
             each.result()
@@ -134,25 +141,24 @@ def fail_all(server: Server, prompts: list[list[int]], victim: str, number: int)
 
 
 def test_the_ranks_of_a_member_die_and_return_together(
-    demo_models: list[Model], problems: list[list[int]]
+    server: Server, demo_models: list[Model], problems: list[list[int]]
 ) -> None:
     expected = [routed_loop(demo_models, prompt, COUNT, "entropy", TAU) for prompt in problems]
-    with Server(ranked(max_restarts=50, hang_timeout_s=3)) as server:
-        for victim, number, limit_s in [
-            ("large", signal.SIGKILL, FAIL_S),
-            ("large#1", signal.SIGKILL, FAIL_S),
-            ("large#1", signal.SIGSTOP, 3 + FAIL_S),
-        ]:
-            before = server.processes()
-            assert max(fail_all(server, problems, victim, number)) < limit_s
-            wait_healthy(server)
-            now = server.processes()
-            replaced = {name for name in before if now[name] != before[name]}
-            assert replaced == {"large", "large#1"}
-            assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
-            server.assert_clean()
-        info = server.client.get("/get_server_info").json()["processes"]
-        assert info["large"]["restarts"] == 3
+    for victim, number, limit_s in [
+        ("large", signal.SIGKILL, FAIL_S),
+        ("large#1", signal.SIGKILL, FAIL_S),
+        ("large#1", signal.SIGSTOP, 3 + FAIL_S),
+    ]:
+        before = server.processes()
+        assert max(fail_all(server, problems, victim, number)) < limit_s
+        wait_healthy(server)
+        now = server.processes()
+        replaced = {name for name in before if now[name] != before[name]}
+        assert replaced == {"large", "large#1"}
+        assert_equal(serve_all(server, problems, COUNT), expected, NAMES, least=20)
+        server.assert_clean()
+    info = server.client.get("/get_server_info").json()["processes"]
+    assert info["large"]["restarts"] == 3
 
 
 @pytest.mark.slow
