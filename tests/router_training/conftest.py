@@ -25,7 +25,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of the demo's small model with noise on its weights."""
     folder = tmp_path_factory.mktemp("noisy")
@@ -38,7 +38,7 @@ def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def finished(noisy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
     """The folder of a run that nothing interrupted, and its report."""
     out = tmp_path_factory.mktemp(FIRST)

@@ -68,25 +68,25 @@ def same(one: Path, other: Path) -> bool:
     )
 
 
-@pytest.mark.parametrize(("name", "times"), KILLS)
-def test_a_kill_while_writing_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-    noisy: Path,
-    finished: Finished,
-    tmp_path: Path,
-    name: str,
-    times: int,
+def test_kills_while_writing_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, noisy: Path, finished: Finished, tmp_path: Path
 ) -> None:
-    first = killed_at(monkeypatch, name, times)
-    with pytest.raises(Killed):
-        run(noisy, tmp_path)
-    monkeypatch.undo()
-    second = killed_at(monkeypatch, "nothing", 1)
-    report = run(noisy, tmp_path)
+    """One run, killed in each of its stages and taken up again."""
+    done = 0
+    for begins, (name, times) in zip([None, *KILLS], [*KILLS, ("nothing", 1)], strict=True):
+        written = killed_at(monkeypatch, name, times)
+        if name == "nothing":
+            report = run(noisy, tmp_path)
+        else:
+            with pytest.raises(Killed):
+                run(noisy, tmp_path)
+        monkeypatch.undo()
+        if begins is not None:
+            assert written[0] == begins[0], "it goes on with the file that was lost"
+        done += len(written) - (name != "nothing")
+    assert done == WRITTEN, "and does nothing again"
     assert same(tmp_path, finished[0])
     assert report.test == finished[1].test and report.history == finished[1].history
-    assert second[0] == name, "it goes on with the file that was lost"
-    assert len(second) == WRITTEN - len(first) + 1, "and does nothing again"
 
 
 def test_both_formats_hold_the_same_router(finished: Finished) -> None:
