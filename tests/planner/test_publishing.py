@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from tokenrouter.ipc.operations import Plan
-from tokenrouter.planner.publishing import RESEND_S, Publisher, Table, below, lower, row, same
-from tokenrouter.subserver.thresholds import Thresholds, fault_of, fixed_table
-
-ONES = fixed_table((1, 1, 1))
+from tokenrouter.planner.publishing import RESEND_S, Publisher
+from tokenrouter.subserver.tables import Table, fault_of, fixed_table, never_falling, row, same
+from tokenrouter.subserver.thresholds import Thresholds
 
 
 class Members:
@@ -51,15 +50,6 @@ def random_table(rng: random.Random, rows: int) -> list[tuple[int, ...]]:
         table.append(tuple(new))
     assert fault_of(table, 3) is None
     return table
-
-
-def test_what_is_said_of_tables() -> None:
-    one, other = [(1, 1), (1, 2)], [(1, 1), (2, 1), (3, 1)]
-    assert row(one, 1) == (1, 1)
-    assert row(one, 9) == (1, 2)
-    assert lower(one, other) == lower(other, one) == [(1, 1), (1, 1), (1, 1)]
-    assert below(ONES, [(1, 1, 1), (1, 2, 1)]) and not below(one, other)
-    assert same([(1, 1)], [(1, 1), (1, 1)]) and not same(one, other)
 
 
 def test_one_phase_where_one_table_is_above_the_other_else_two() -> None:
@@ -181,10 +171,9 @@ def legal(table: Table, base: Table) -> list[tuple[int, ...]]:
         new = (1 + min(first - 1, free), pinned, 1)
         new = (new[0], pinned, 1 + min(last - 1, free - new[0] + 1))
         rows.append(new)
-    for index in range(len(rows) - 2, -1, -1):
-        rows[index] = tuple(map(min, rows[index], rows[index + 1]))
-    assert fault_of(rows, 3) is None
-    return rows
+    table = never_falling(rows)
+    assert fault_of(table, 3) is None
+    return table
 
 
 def test_one_phase_alone_would_not_be_safe() -> None:

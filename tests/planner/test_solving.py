@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from tokenrouter.ipc.member_state import Measurements, StepSums
 from tokenrouter.ipc.operations import LONGEST_TABLE
 from tokenrouter.planner.problem import Problem, Solution, Terms
-from tokenrouter.planner.publishing import row
 from tokenrouter.planner.solving import fitted, solve
-from tokenrouter.subserver.thresholds import fault_of, fixed_table
+from tokenrouter.subserver.tables import fault_of, fixed_table, row
 from tokenrouter.throughput_model.estimate import NO_STEPS, system
 from tokenrouter.throughput_model.event_simulation import decisions, events
 

@@ -18,7 +18,7 @@ from tokenrouter.ipc.messages import PLANNER, SUPERVISOR, Message
 from tokenrouter.ipc.operations import Inspect
 from tokenrouter.ipc.supervision import Down, Up
 from tokenrouter.planner.publishing import Publisher
-from tokenrouter.subserver.thresholds import fixed_table
+from tokenrouter.subserver.tables import fixed_table
 
 Table = list[tuple[int, ...]]
 TURNS_A_SECOND = 20.0

@@ -14,7 +14,7 @@ from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.planner.problem import Terms
 from tokenrouter.planner.solving import fitted
 from tokenrouter.subserver.batching import Limits
-from tokenrouter.subserver.thresholds import fixed_table
+from tokenrouter.subserver.tables import fixed_table
 
 UNTIL = (60, 300)
 """Turns in which requests arrive and plans are made, in one run or another."""

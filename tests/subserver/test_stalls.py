@@ -18,7 +18,7 @@ import tokenrouter.subserver.thresholds
 from tests.subserver.planning import Table
 from tests.subserver.runs import Run, random_table
 from tokenrouter.planner import publishing
-from tokenrouter.subserver.thresholds import fault_of
+from tokenrouter.subserver.tables import fault_of, lower
 
 QUICK = 150
 MANY = 4000
@@ -66,7 +66,7 @@ def test_the_tables_are_legal_and_so_is_what_is_published_between_two() -> None:
     for _ in range(200):
         members = rng.randint(2, 4)
         one, other = (random_table(rng, members, rng.randint(1, 9)) for _ in range(2))
-        for table in (one, other, publishing.lower(one, other)):
+        for table in (one, other, lower(one, other)):
             assert fault_of(table, members) is None
 
 

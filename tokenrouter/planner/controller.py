@@ -23,7 +23,8 @@ from tokenrouter.ipc.operations import Inspect, Planned
 from tokenrouter.ipc.supervision import Down, News, Up
 from tokenrouter.planner.history import CHANGE, History
 from tokenrouter.planner.problem import Problem, Solution, Terms
-from tokenrouter.planner.publishing import Publisher, Table, row
+from tokenrouter.planner.publishing import Publisher
+from tokenrouter.subserver.tables import Table, row
 from tokenrouter.throughput_model import estimate
 
 LOOK_S = 1.0

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tokenrouter.config import Config
 from tokenrouter.ipc.member_state import Measurements
 from tokenrouter.ipc.supervision import Roster
-from tokenrouter.planner.publishing import Table
-from tokenrouter.subserver.thresholds import fixed_table
+from tokenrouter.subserver.tables import Table, fixed_table
 
 
 @dataclass(frozen=True, slots=True)

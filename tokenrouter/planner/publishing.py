@@ -9,37 +9,11 @@ base table, the configuration's: no planned table is below it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import zip_longest
-
 from tokenrouter.ipc.operations import Plan
+from tokenrouter.subserver.tables import Table, below, lower, same
 
-Table = Sequence[tuple[int, ...]]
-"""``table[A - 1]``: thresholds, one a member, for A live requests; the last row for more."""
 RESEND_S = 2.0
 """A member that has not confirmed a plan after so long is sent it again."""
-
-
-def row(table: Table, live: int) -> tuple[int, ...]:
-    """The thresholds for ``live`` requests (from 1 on)."""
-    return table[min(live, len(table)) - 1]
-
-
-def lower(one: Table, other: Table) -> list[tuple[int, ...]]:
-    """The lower of two tables, everywhere."""
-    pairs = zip_longest(one, other)
-    return [tuple(map(min, a or one[-1], b or other[-1])) for a, b in pairs]
-
-
-def below(one: Table, other: Table) -> bool:
-    """Whether ``one`` is nowhere above ``other``."""
-    return same(lower(one, other), one)
-
-
-def same(one: Table, other: Table) -> bool:
-    """Whether two tables say the same of every number of requests."""
-    longest = max(len(one), len(other))
-    return all(row(one, live) == row(other, live) for live in range(1, longest + 1))
 
 
 class Publisher:

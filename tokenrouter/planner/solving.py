@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 from tokenrouter.ipc.operations import LONGEST_TABLE
 from tokenrouter.planner.problem import Problem, Solution, Terms
-from tokenrouter.planner.publishing import Table, row
 from tokenrouter.planner.replay import Replay
 from tokenrouter.subserver.batching import clamp
-from tokenrouter.subserver.thresholds import fixed_table
+from tokenrouter.subserver.tables import Table, fixed_table, never_falling, row
 from tokenrouter.throughput_model import estimate, evaluate
 from tokenrouter.throughput_model.parameters import LEAST_GAIN, System, Thresholds
 from tokenrouter.throughput_model.search import tables
@@ -125,9 +124,7 @@ def fitted(table: Table, terms: Terms) -> list[Thresholds]:
         free = [1 if m in terms.fixed else each for m, each in enumerate(wanted)]
         shrunk = clamp(free, spare)
         rows.append(tuple(base[m] if m in terms.fixed else each for m, each in enumerate(shrunk)))
-    for index in range(len(rows) - 2, -1, -1):
-        rows[index] = tuple(map(min, rows[index], rows[index + 1]))
-    return rows
+    return never_falling(rows)
 
 
 def _pinned(terms: Terms, models: Sequence[int]) -> dict[int, int]:

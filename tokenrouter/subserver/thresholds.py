@@ -2,19 +2,17 @@
 
 Made of the configuration's thresholds; replaced, between two steps, by each `Plan` of the
 planner. Members count live requests by what they have heard, and hold a new plan at different
-moments. Two properties make every such mix safe, and are checked here: no row can deadlock its
-number of requests, and no threshold falls as that number grows. At rest nobody counts more
-requests than there are (A), so that all thresholds together are at most those of row A.
+moments. What makes every such mix safe is checked here (`tables.fault_of`). At rest nobody counts
+more requests than there are (A), so that all thresholds together are at most those of row A.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from operator import gt
 
-from tokenrouter.ipc.operations import LONGEST_TABLE, Plan
-from tokenrouter.subserver.batching import clamp
+from tokenrouter.ipc.operations import Plan
+from tokenrouter.subserver.tables import fault_of, fixed_table
 
 logger = logging.getLogger(__name__)
 
@@ -61,33 +59,3 @@ class Thresholds:
         # No live request waits for a threshold, and row 0 is any.
         self._column = [1, *(row[self._me] for row in table)]
         self._last = len(self._column) - 1
-
-
-def fixed_table(wanted: Sequence[int]) -> list[tuple[int, ...]]:
-    """Rows for 1, 2, ... live requests: what was ``wanted``, clamped; the last is that itself.
-
-    From three members on, a threshold that is clamped alone may fall as requests are added
-    (the Alabama paradox of the largest remainder): each row is at most every later one.
-    """
-    row = tuple(wanted)
-    table = [row]
-    for live in range(sum(wanted) - len(wanted), 0, -1):
-        row = tuple(map(min, row, clamp(wanted, live)))
-        table.append(row)
-    return table[::-1]
-
-
-def fault_of(table: Sequence[Sequence[int]], members: int) -> str | None:
-    """Why a plan's table must not be applied, in words; None: it is safe."""
-    if not 1 <= len(table) <= LONGEST_TABLE:
-        return f"it has {len(table)} rows, not 1 to {LONGEST_TABLE}"
-    before: Sequence[int] = (1,) * members
-    for live, row in enumerate(table, 1):
-        if len(row) != members:
-            return f"row {live} has {len(row)} thresholds for {members} members"
-        if any(map(gt, before, row)):
-            return f"a threshold of row {live} is below 1, or below that of the row before"
-        if sum(row) - members >= live:
-            return f"row {live} can deadlock {live} requests"
-        before = row
-    return None
