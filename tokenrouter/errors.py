@@ -11,6 +11,7 @@ TokenRouterError
 |   |-- ConflictError       409  not while requests are being served
 |   `-- OverloadedError     429  as many requests are here as may be; try again
 |-- RoutingError     500  an algorithm broke its contract; fails that request only
+|-- ModelError       500  a model computed what are no numbers; fails that request only
 |-- MemberDeadError  503  a member died; the request may be retried
 |-- DrainingError    503  the server is stopping
 |-- EngineClosedError     an offline engine was shut down, or has ended
@@ -95,6 +96,10 @@ class RoutingError(TokenRouterError):
     """A routing algorithm returned an impossible decision or raised."""
 
     status = 500
+
+
+class ModelError(TokenRouterError):
+    """A model computed NaN or infinite logits for a request."""
 
 
 class MemberDeadError(TokenRouterError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tokenrouter.errors import RequestError
+from tokenrouter.errors import ModelError, RequestError
 from tokenrouter.ipc.messages import Commit, HandOver, Logprob, Route, Sampling, Submit
 from tokenrouter.ipc.supervision import MemberReady, Roster
 from tokenrouter.schedulers.signals import Signal
@@ -87,7 +87,7 @@ class FakeEngine:
         self.slots = max_visits
         self._cached = cached
         self.logprobs: dict[int, Logprob] = {}
-        self.failed: dict[int, RequestError] = {}
+        self.failed: dict[int, RequestError | ModelError] = {}
         self.preparing: dict[int, Exception | None] = {}
         """Visits whose grammar is not ready, or will never be."""
 

@@ -11,7 +11,7 @@ from tests.subserver.algorithms import HERE
 from tests.subserver.builders import FakeEngine, make_roster, make_submit, make_visit, route
 from tests.subserver.harness import Characters
 from tokenrouter.configuration.waits import UNKNOWN_WAIT_S
-from tokenrouter.errors import ChannelError, RequestError
+from tokenrouter.errors import ChannelError, ModelError, RequestError
 from tokenrouter.ipc.member_state import Buckets, MemberState
 from tokenrouter.ipc.messages import (
     FRONT_END,
@@ -232,6 +232,35 @@ def test_a_row_without_a_token_fails_its_own_request_only():
         ("to", 2, Commit(1, 4, 4, [100])),
         ("to", 2, Failed(2, "nothing may follow", 400, "regex")),
     ]
+
+
+def test_what_a_broken_model_computed_fails_its_request_and_is_left_to_nobody(
+    caplog: pytest.LogCaptureFixture,
+):
+    member = Member()
+    member.engine.failed = {1: ModelError("no numbers")}
+    told = member.turn(*member.arrive(1), *member.arrive(2))
+    assert told == [
+        ("to", 2, Commit(1, 4, 4, [100])),
+        ("to", 2, Failed(2, "no numbers", 500)),
+    ]
+    assert [uid for uid, _ in member.engine.shared] == [1]
+    assert ("truncate", 2, 0) in member.engine.calls
+    assert caplog.messages == ["request 2: no numbers"]
+    member.engine.failed = {}
+    member.turn((2, Close(1)), (2, Close(2)))
+    assert member.engine.free == member.engine.pool_tokens
+
+
+def test_a_broken_prompt_that_was_computed_early_is_computed_again():
+    member = Member(eager=True)
+    member.engine.failed = {0: ModelError("no numbers")}
+    assert member.turn((2, Open(1, PROMPT, Sampling(8), route(2, 0, home=2), True))) == []
+    assert member.engine.shared == []
+    assert member.engine.free == member.engine.pool_tokens
+    member.engine.failed = {}
+    told = member.turn((2, HandOver(1, 4, 3, [110], 0)))
+    assert told == [("to", 2, Commit(1, 4, 4, [100]))]
 
 
 def test_it_sleeps_without_limit_when_nobody_waits():

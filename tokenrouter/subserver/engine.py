@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from tokenrouter.errors import RequestError
+from tokenrouter.errors import ModelError, RequestError
 from tokenrouter.ipc.messages import Logprob, Route, Sampling
 from tokenrouter.ipc.operations import Action
 from tokenrouter.schedulers.base import Check, Request, RoutingScheduler
@@ -170,14 +170,14 @@ class StepBatch:
     ``tokens[i]``: the token drawn after row i; meaningful only where the row's visit has
     nothing left to feed. ``signals[signal][i]``: its value for row i, where the visit asks.
     ``logprobs[i]``: of that token, for rows whose sampling asks. ``failed[i]``: why no token
-    can be drawn after row i. ``checks[i]``: of drafts of row i that it found, see
-    `Visit.to_check`.
+    can be drawn after row i; if the model is at fault, the row's KV is worthless.
+    ``checks[i]``: of drafts of row i that it found, see `Visit.to_check`.
     """
 
     tokens: Sequence[int]
     signals: Mapping[Signal, Sequence[Any]]
     logprobs: Mapping[int, Logprob] = field(default_factory=dict)
-    failed: Mapping[int, RequestError] = field(default_factory=dict)
+    failed: Mapping[int, RequestError | ModelError] = field(default_factory=dict)
     checks: Mapping[int, Sequence[Checked]] = field(default_factory=dict)
 
 

@@ -8,11 +8,12 @@ order with everything that arrived.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from tokenrouter.errors import ChannelError, RequestError, RoutingError, field_of
+from tokenrouter.errors import ChannelError, ModelError, RequestError, RoutingError, field_of
 from tokenrouter.ipc.member_state import MemberState, StepSums
 from tokenrouter.ipc.messages import (
     FRONT_END,
@@ -50,6 +51,7 @@ from tokenrouter.subserver.stats import Stats
 from tokenrouter.subserver.thresholds import Thresholds
 from tokenrouter.subserver.visits import Event, Stepped, Visits
 
+logger = logging.getLogger(__name__)
 NOBODY = Live(0, 0, 0)
 """What a member that was just started knows of another home."""
 ToHome = Commit | HandOver | Blocked | Admitted | Failed
@@ -153,9 +155,9 @@ class Subserver:
         batch = self.engine.step(work, tuple(signals), self._stream)
         ended = self._clock()
         self.stats.stepped(len(work), ended - started, ended)
-        for visit, n in work:
+        for row, (visit, n) in enumerate(work):
             visit.computed += n
-            if visit.unshared:
+            if visit.unshared and row not in batch.failed:
                 self.memory.share_prompt(visit)
         for row, checked in batch.checks.items():
             work[row][0].checked += checked
@@ -165,10 +167,10 @@ class Subserver:
         """Ask each sampled request's algorithm where it goes on, and tell its home."""
         columns, logprobs = batch.signals, batch.logprobs
         for row, ((visit, _), token) in enumerate(zip(work, batch.tokens, strict=True)):
-            if not visit.control or visit.pending:
-                continue
             if row in batch.failed:
-                self._fail(visit.uid, visit.home, batch.failed[row])
+                self._fail_row(visit, batch.failed[row])
+                continue
+            if not visit.control or visit.pending:
                 continue
             signals = {each.name: columns[each][row] for each in visit.signals}
             step = self.visits.finish_step(visit, token, signals)
@@ -262,7 +264,14 @@ class Subserver:
         if visit is not None and visit.prepares:
             self.blocking.prepare(uid)
 
-    def _fail(self, uid: int, home: int, error: RoutingError | RequestError) -> None:
+    def _fail_row(self, visit: Visit, error: RequestError | ModelError) -> None:
+        if isinstance(error, ModelError):
+            logger.error("request %d: %s", visit.uid, error)
+            self.visits.discard(visit)
+        if visit.control:
+            self._fail(visit.uid, visit.home, error)
+
+    def _fail(self, uid: int, home: int, error: RoutingError | RequestError | ModelError) -> None:
         self._events.append((home, Stepped(uid, (), False)))
         self._tell_home(home, Failed(uid, str(error), error.status, field_of(error)))
 

@@ -142,6 +142,11 @@ class Visits:
         if visit.computed >= wanted:
             self._truncate(visit, wanted - 1)
 
+    def discard(self, visit: Visit) -> None:
+        """Forget all KV of a visit that has failed, so that none is left to others."""
+        self._truncate(visit, 0)
+        visit.eager = visit.unshared = False
+
     def _settle(self, visit: Visit, drafts: int) -> None:
         """What was handed over is checked; a member need not check its own drafts."""
         visit.request.drafts = drafts

@@ -23,7 +23,8 @@ class Drawing:
     """The draws of one step.
 
     ``asking``: where more rules than temperature and limits hold. ``by_sampler``: how SGLang's
-    sampler draws, of rows and then of ``places``; what it gives counts where nobody else draws.
+    sampler draws, of rows and then of ``places``; what it gives counts where nobody else draws
+    (``elsewhere``: somebody does).
     ``judging`` decides which drafts stay.
     """
 
@@ -36,6 +37,7 @@ class Drawing:
         taken = {*self._drafting.rows, *self.judging.rows}
         self._seeded = [p for p in self.asking if is_seeded(p.visit) and p.row not in taken]
         taken.update(place.row for place in self._seeded)
+        self.elsewhere = bool(taken)
         self.by_sampler = tuple(_draws(work, places, taken))
         self._drawn: list[Drawn] = []
 

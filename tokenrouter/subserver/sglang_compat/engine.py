@@ -38,6 +38,7 @@ from tokenrouter.subserver.sglang_compat.output_head import (
 from tokenrouter.subserver.sglang_compat.pools import Pools
 from tokenrouter.subserver.sglang_compat.rules import adjust
 from tokenrouter.subserver.sglang_compat.sampling import GREEDY, row_sampling
+from tokenrouter.subserver.sglang_compat.unsound import failures, found, repair
 from tokenrouter.subserver.sglang_compat.vocabulary import (
     TokenizerVocabulary,
     eos_ids,
@@ -171,6 +172,8 @@ class SGLangEngine:
         batch, output = self._forward(work, sampling.info, meanwhile, checked, bool(asked))
         raw = output.next_token_logits
         output.next_token_logits = logits = raw[:, : self._pools.vocabulary].contiguous()
+        by_size = sampling.info.is_all_greedy and not drawing.elsewhere
+        unsound = None if by_size else repair(logits, self._synchronous)
         # All before sampling, which overwrites the logits.
         of_rows = logits[: len(work)]
         blocks = self._blocks(raw[: len(work)], of_rows, signals)
@@ -182,6 +185,8 @@ class SGLangEngine:
         report = Report(logits, drawing.asking)
         tokens = self._sample(output, batch, sampling.greedy)
         drawing.put(tokens)
+        if unsound is None:
+            unsound = found(logits, tokens, self._synchronous)
         if not self._synchronous:
             meanwhile()
         for each in features:
@@ -192,7 +197,9 @@ class SGLangEngine:
         logprobs = report.of(tokens)
         checks = drafts.checks(work, tokens, report, logprobs, drawing.judging)
         values = {**values, **drawing.proposals(len(work))}
-        return StepBatch(ids, values, logprobs, failed, checks)
+        return StepBatch(
+            ids, values, logprobs, {**failed, **failures(work, places, unsound)}, checks
+        )
 
     @torch.no_grad()
     def replay(self, work: Sequence[Work], checked: Sequence[int] = ()) -> None:
