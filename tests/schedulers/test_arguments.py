@@ -29,6 +29,12 @@ def test_not_a_number_or_too_small(value: object):
         number("n", value, 3)
 
 
+@pytest.mark.parametrize("value", [10**400, -(10**400)])
+def test_an_int_that_no_float_can_hold(value: int):
+    with pytest.raises(ConfigError, match=r"^algorithm_args.n: its size is beyond 1.79769e\+308"):
+        number("n", value)
+
+
 @pytest.mark.parametrize("value", ["c", None, 1, ["a"]])
 def test_no_choice(value: object):
     with pytest.raises(ConfigError, match=r"algorithm_args.n: must be one of a, b, got"):

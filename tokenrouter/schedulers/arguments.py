@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Collection
 
 from tokenrouter.errors import ConfigError
+
+MAX = sys.float_info.max
 
 
 def whole_number(name: str, value: object, low: int) -> int:
@@ -24,12 +28,19 @@ def number(name: str, value: object, low: float = float("-inf")) -> float:
     """``value``, a number of at least ``low``.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is none, or an int that no float can hold.
     """
-    if type(value) not in (int, float) or not float(value) >= low:  # type: ignore[arg-type]
+    if type(value) not in (int, float):
+        given = math.nan
+    else:
+        try:
+            given = float(value)  # type: ignore[arg-type]
+        except OverflowError as error:
+            raise ConfigError(f"algorithm_args.{name}: its size is beyond {MAX:g}") from error
+    if not given >= low:
         least = f" of at least {low:g}" if low > float("-inf") else ""
         raise ConfigError(f"algorithm_args.{name}: must be a number{least}, got {value!r}")
-    return float(value)  # type: ignore[arg-type]
+    return given
 
 
 def choice(name: str, value: object, known: Collection[str]) -> str:
