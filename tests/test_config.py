@@ -237,7 +237,7 @@ def test_a_wrong_model_entry_is_named(folder: Path, entry: Any, message: str) ->
         ),
         ({"served_name": "a/b"}, "served_name: 'a/b' cannot be a name"),
         ({"algorithm": "entrpy"}, "algorithm: unknown algorithm 'entrpy'; did you mean 'entropy'?"),
-        ({"algorithm": "entropy"}, "algorithm: EntropyRouting routes between 2 models, and 1 are"),
+        ({"algorithm": "entropy"}, "algorithm: entropy routes between 2 models, and 1 are"),
         ({"algorithm": "no_such_module:Mine"}, "algorithm: cannot load 'no_such_module:Mine'"),
         ({"algorithm_args": {"k": 1}}, "algorithm_args: single does not take them"),
         (

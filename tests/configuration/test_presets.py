@@ -59,7 +59,7 @@ def test_another_algorithm_of_the_deployment_keeps_the_further_ones(tmp_path: Pa
     ("algorithms", "said"),
     [
         ({"x": {}}, "algorithms.x.algorithm: unknown algorithm 'x'"),
-        ({"random": {"router_threshold": 2}}, "algorithms.random.router_threshold: Random takes"),
+        ({"random": {"router_threshold": 2}}, "algorithms.random.router_threshold: random takes"),
         ({"random": {"algorithm_args": {"p": 1}}}, "algorithms.random.algorithm_args: random does"),
         ({"x": {"algorithm": "no.such:Mine"}}, "algorithms.x.algorithm: cannot load 'no.such:Mi"),
         (

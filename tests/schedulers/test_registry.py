@@ -150,6 +150,14 @@ def test_what_an_algorithm_itself_refuses_is_its_own_error():
         registry.create("cascade", ["a", "b"], None, {"thresholds": []})
 
 
+@pytest.mark.parametrize("name", ["rolling", "tokenrouter.schedulers.rolling:RollingRouting"])
+def test_what_does_not_suit_an_algorithm_names_it_as_its_user_does(name: str):
+    with pytest.raises(ConfigError, match=f"^algorithm: {name} routes between 2 models, and 1 "):
+        registry.create(name, ["a"])
+    with pytest.raises(ConfigError, match=f"^router_threshold: {name} takes router thresholds"):
+        registry.create(name, ["a", "b"], float("nan"))
+
+
 class Unmade(RoutingScheduler):
     def __init__(self, members, router_threshold=None):
         raise ZeroDivisionError("no luck")

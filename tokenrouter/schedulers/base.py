@@ -171,19 +171,30 @@ class RoutingScheduler:
     """Set on members, before any request is served there; `signals` may be asked sooner."""
 
     def __init__(self, members: Sequence[str], router_threshold: float | None = None) -> None:
-        if self.members_needed is not None and len(members) != self.members_needed:
-            raise ConfigError(
-                f"algorithm: {type(self).__name__} routes between {self.members_needed} models, "
-                f"and {len(members)} are configured ({', '.join(members)})"
-            )
-        low, high = self.threshold_range
-        if router_threshold is not None and not low <= router_threshold <= high:
-            raise ConfigError(
-                f"router_threshold: {type(self).__name__} takes router thresholds from {low:g} "
-                f"to {high:g}, got {router_threshold!r}"
-            )
+        self.check_setting(type(self).__name__, members, router_threshold)
         self.members = tuple(members)
         self.router_threshold = router_threshold
+
+    @classmethod
+    def check_setting(
+        cls, name: str, members: Sequence[str], router_threshold: float | None
+    ) -> None:
+        """Make sure that the algorithm, which is called ``name`` here, is for these.
+
+        Raises:
+            ConfigError: it is for another number of members, or the threshold is out of range.
+        """
+        if cls.members_needed is not None and len(members) != cls.members_needed:
+            raise ConfigError(
+                f"algorithm: {name} routes between {cls.members_needed} models, "
+                f"and {len(members)} are configured ({', '.join(members)})"
+            )
+        low, high = cls.threshold_range
+        if router_threshold is not None and not low <= router_threshold <= high:
+            raise ConfigError(
+                f"router_threshold: {name} takes router thresholds from {low:g} "
+                f"to {high:g}, got {router_threshold!r}"
+            )
 
     def check(self, sampling: Sampling, vocabulary_size: int) -> None:
         """Refuse a request before it starts anywhere: asked in the front end.

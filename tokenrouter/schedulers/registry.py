@@ -105,6 +105,7 @@ def _create(
         known = [*list(signature.parameters)[2:], *([] if scheduler.drafts else ["verify"])]
         hint = _meant(arguments, known)
         raise ConfigError(f"algorithm_args: {name} does not take them: {error}{hint}") from error
+    scheduler.check_setting(name, members, router_threshold)
     try:
         return scheduler(members, router_threshold, **arguments)
     except TokenRouterError:
