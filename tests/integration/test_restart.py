@@ -113,7 +113,7 @@ def kill(server: Server, name: str, number: int = signal.SIGKILL) -> float:
     return time.monotonic()
 
 
-def wait_healthy(server: Server, limit_s: float = 30.0) -> float:
+def wait_healthy(server: Server, limit_s: float = 60.0) -> float:
     """When /health says 200 again."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:

@@ -129,7 +129,7 @@ def test_what_runs_for_nobody_is_killed(
         time.sleep(0.01)
     for each in left:
         compiler.abandon(each)
-    assert compiler.request(visit("b"), lambda: None).result(4)
+    assert compiler.request(visit("b"), lambda: None).result(20)
     assert not os.path.exists(f"/proc/{pid}")
 
 
