@@ -37,6 +37,13 @@ def test_the_algorithm_is_that_of_the_name_unless_it_is_said(tmp_path: Path) -> 
     assert Config.model_validate_json(config.model_dump_json()) == config
 
 
+def test_a_preset_of_a_built_in_algorithm_may_have_its_name(tmp_path: Path) -> None:
+    target = "tokenrouter.schedulers.random:Random"
+    for algorithm in ("random", target):
+        preset = {"algorithm": algorithm, "router_threshold": 0.1}
+        assert load(file(tmp_path, {"random": preset}), None, {}).algorithms["random"]
+
+
 def test_layers_are_joined_and_later_ones_win(tmp_path: Path) -> None:
     path = file(tmp_path, {"random": {"router_threshold": 0.1}, "entropy": {}, "single": {}})
     variables = {"TOKENROUTER_ALGORITHMS": "{random: {router_threshold: 0.2}, entropy: null}"}
@@ -65,6 +72,11 @@ def test_another_algorithm_of_the_deployment_keeps_the_further_ones(tmp_path: Pa
         (
             {"x": {"router_treshold": 1}},
             "algorithms.x.router_treshold: unknown field; did you mean 'router_threshold'?",
+        ),
+        (
+            {"random": {"algorithm": "entropy"}},
+            "algorithms.random: would hide the built-in algorithm 'random' behind 'entropy'; give "
+            "it another name, or leave out its algorithm",
         ),
         ({"x": 5}, "algorithms.x: input should be"),
         ({"a:b": {"algorithm": "random"}}, "'a:b' cannot be a name"),

@@ -58,6 +58,12 @@ def check(presets: Mapping[str, Preset], members: tuple[str, ...]) -> None:
     """
     problems: list[str] = []
     for name, preset in presets.items():
+        built_in = registry.BUILT_IN.get(name)
+        if built_in is not None and preset.algorithm not in (name, built_in):
+            problems.append(
+                f"algorithms.{name}: would hide the built-in algorithm {name!r} behind "
+                f"{preset.algorithm!r}; give it another name, or leave out its algorithm"
+            )
         try:
             registry.create(
                 preset.algorithm, members, preset.router_threshold, preset.algorithm_args
