@@ -16,11 +16,12 @@ import pytest
 from tests.subserver.builders import decide, make_submit, route
 from tests.subserver.harness import Deployment
 from tokenrouter.config import Config
+from tokenrouter.configuration.presets import Preset
 from tokenrouter.ipc.messages import Commit, HandOver, Route, Sampling
 from tokenrouter.subserver import recording
 from tokenrouter.subserver.finish import FinishRule
 from tokenrouter.subserver.owned import Owned
-from tokenrouter.subserver.recording import ROW, Recorder
+from tokenrouter.subserver.recording import ROW, UNNAMED, Recorder
 
 
 @pytest.fixture
@@ -69,13 +70,38 @@ def test_rows_are_what_was_decided(recorder: Recorder, folder: Path) -> None:
     _, rows = read(folder)
     assert rows.dtype.itemsize == ROW.size
     assert rows.tolist() == [
-        (2**64 - 1, 5.25, 0, 0, 1, 2, 3),
-        (7, 5.5, 0, 0, 1, 1, 3),
-        (2**64 - 1, 6.0, 0, 1, 0, 2, 1),
-        (2**64 - 1, 7.0, 1, 0, 2, 2, 4),
-        (2**64 - 1, 8.0, 0, 0, 1, 2, 2),
-        (2**64 - 1, 9.0, 0, 0, 1, 2, 1),
+        (2**64 - 1, 5.25, 0, 0, 1, 2, 3, 1),
+        (7, 5.5, 0, 0, 1, 1, 3, 1),
+        (2**64 - 1, 6.0, 0, 1, 0, 2, 1, 1),
+        (2**64 - 1, 7.0, 1, 0, 2, 2, 4, 1),
+        (2**64 - 1, 8.0, 0, 0, 1, 2, 2, 1),
+        (2**64 - 1, 9.0, 0, 0, 1, 2, 1, 1),
     ]
+
+
+def test_rows_name_the_algorithm(config: Config, folder: Path) -> None:
+    preset = Preset(algorithm="random", router_threshold=0.1)
+    config = config.model_copy(update={"algorithms": {"random": preset, "mine": preset}})
+    recorder = Recorder(config, folder, 0)
+    routes = [
+        Route("random", (0, 1), 0, 0.4),
+        Route("random", (0, 1), 0, 0.1, preset="random"),
+        Route("random", (0, 1), 0, 0.1, preset="mine"),
+        Route("entropy", (0, 1), 0, preset="entropy"),
+        Route("single", (0,), 0),
+        Route("no:Such", (0, 1), 0),
+    ]
+    for uid, to in enumerate(routes):
+        submit = make_submit(uid, to=to)
+        one = Owned(submit, FinishRule(submit.sampling, set(), str), 2)
+        decide(recorder, one, 0, Commit(uid, 1, 3, [110]), 5.0)
+    recorder.close()
+    header, rows = read(folder)
+    *named, unnamed = rows["algorithm"].tolist()
+    assert named[:3] == [0, 1, 2]
+    told = [header["algorithms"][each] for each in named]
+    assert told == ["random", "random", "mine", "entropy", "single"]
+    assert unnamed == UNNAMED
 
 
 def test_a_request_that_ended_is_forgotten(recorder: Recorder) -> None:

@@ -17,11 +17,13 @@ header["fields"]]``, little-endian and packed:
     visits   u2  members that the request may visit (all of them: it waits for thresholds)
     fed      u4  tokens that were new to the member at this step: those since its last one, or,
                  at the first, the prompt as well (the prefix cache may have had some of them)
+    algorithm u2 that decided, as an index of ``algorithms``; 65535: it has no name there
 
 The step at which a request ended is its last row. The header holds ``format`` (1), ``fields``,
 ``rows`` (the file), ``members`` (names), ``home`` (index), ``unix_time`` and ``time`` (of the
 start, on either clock), ``algorithm``, ``router_threshold`` and ``algorithm_args`` (those of
-requests that give none) and ``thresholds`` (of the configuration).
+requests that give none), ``algorithms`` (names: first that one, then what else requests may name)
+and ``thresholds`` (of the configuration).
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ from functools import partial
 from pathlib import Path
 
 from tokenrouter.config import Config
-from tokenrouter.ipc.messages import Commit, HandOver
+from tokenrouter.ipc.messages import Commit, HandOver, Route
 from tokenrouter.processes.signals import start_without_signals
+from tokenrouter.schedulers import registry
 from tokenrouter.subserver.owned import Owned
 
 FORMAT = 1
@@ -50,8 +53,10 @@ FIELDS = (
     ("kept", "<u2"),
     ("visits", "<u2"),
     ("fed", "<u4"),
+    ("algorithm", "<u2"),
 )
-ROW = struct.Struct("<QdHHHHI")
+ROW = struct.Struct("<QdHHHHIH")
+UNNAMED = 2**16 - 1
 MAX_QUEUED = 100_000
 """Rows that may wait to be written; more are lost until some are."""
 WRITE_EVERY_S = 0.2
@@ -70,6 +75,8 @@ class Recorder:
     def __init__(self, config: Config, folder: Path, home: int) -> None:
         self._queue: deque[bytes] = deque()
         self._seen: dict[int, dict[int, int]] = {}
+        self._own = config.algorithm
+        self._named = {name: 1 + index for index, name in enumerate(_further(config))}
         self._refused = self._unwritten = 0
         self._size = 0
         self._file: int | None = None
@@ -112,7 +119,13 @@ class Recorder:
         seen[member] = message.start
         to = message.to if isinstance(message, HandOver) else member
         visits = len(owned.route.members)
-        self._queue.append(ROW.pack(owned.uid, now, member, to, kept, visits, fed))
+        algorithm = self._index_of(owned.route)
+        self._queue.append(ROW.pack(owned.uid, now, member, to, kept, visits, fed, algorithm))
+
+    def _index_of(self, route: Route) -> int:
+        if route.preset is None and route.algorithm == self._own:
+            return 0
+        return self._named.get(route.preset or route.algorithm, UNNAMED)
 
     def ended(self, uid: int) -> None:
         """Nothing more will come of a request."""
@@ -150,6 +163,11 @@ class Recorder:
         self._unwritten += len(rows) - whole
 
 
+def _further(config: Config) -> list[str]:
+    """What requests may name besides the deployment's own settings."""
+    return list(dict.fromkeys([*config.algorithms, *registry.BUILT_IN]))
+
+
 def _create(config: Config, folder: Path, home: int) -> int:
     """Write the header; returns a descriptor of the file for rows."""
     started = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
@@ -165,6 +183,7 @@ def _create(config: Config, folder: Path, home: int) -> int:
         "algorithm": config.algorithm,
         "router_threshold": config.router_threshold,
         "algorithm_args": config.algorithm_args,
+        "algorithms": [config.algorithm, *_further(config)],
         "thresholds": [model.threshold for model in config.models],
     }
     folder.mkdir(parents=True, exist_ok=True)

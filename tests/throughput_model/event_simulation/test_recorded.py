@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,14 @@ from tokenrouter.subserver.recording import FIELDS, FORMAT, ROW, Recorder
 from tokenrouter.throughput_model.event_simulation import decisions, events
 from tokenrouter.throughput_model.parameters import Latency, Model, System
 
-Row = tuple[int, float, int, int, int, int, int]
+Row = tuple[int, float, int, int, int, int, int, int]
 ONE_LOOP = [(0, 0, 1), (0, 1, 0), (1, 0, 1)]
 """(member, to, kept) of a request that the large member wrote a token of."""
 
 
 def rows(uid: int, start: float, steps: list[tuple[int, int, int]], visits: int = 2) -> list[Row]:
     return [
-        (uid, start + 0.1 * index, member, to, kept, visits, 1)
+        (uid, start + 0.1 * index, member, to, kept, visits, 1, 0)
         for index, (member, to, kept) in enumerate(steps)
     ]
 
@@ -124,3 +125,13 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
         decisions.load(tmp_path, requests=2)
     with pytest.raises(ConfigError, match="no decisions of requests"):
         decisions.load(tmp_path, since=9.0)
+
+
+def test_recordings_with_other_fields_are_read_together(tmp_path: Path) -> None:
+    write(tmp_path, "a", rows(1, 0.0, ONE_LOOP))
+    write(tmp_path, "b", rows(2, 0.0, ONE_LOOP), fields=FIELDS[:-1])
+    older = struct.Struct(ROW.format.removesuffix("H"))
+    (tmp_path / "b.rows").write_bytes(
+        b"".join(older.pack(*row[:-1]) for row in rows(2, 0.2, ONE_LOOP))
+    )
+    assert decisions.load(tmp_path).following.tolist() == [[0, 1, 0]] * 2

@@ -17,7 +17,9 @@ from tokenrouter.errors import ConfigError
 from tokenrouter.throughput_model.event_simulation.decision_tapes import Commits, Models, Tapes
 
 Rows = NDArray[Any]
-"""Structured: uid, time, member, to, kept, visits, fed; `subserver/recording.py` says of what."""
+"""Structured: `FIELDS` and perhaps others; `subserver/recording.py` says of what."""
+FIELDS = ["uid", "time", "member", "to", "kept", "visits"]
+"""Of a row that are needed here."""
 FORMAT = 1
 
 
@@ -75,7 +77,7 @@ def _read(folder: Path) -> tuple[list[str], Rows]:
             if header["format"] != FORMAT:
                 raise ConfigError(f"{path}: format {header['format']}; this version reads {FORMAT}")
             fields = numpy.dtype([(name, kind) for name, kind in header["fields"]])
-            parts.append(numpy.fromfile(folder / header["rows"], fields))
+            parts.append(numpy.fromfile(folder / header["rows"], fields)[FIELDS])
             members = header["members"]
         except (KeyError, TypeError, ValueError, OSError) as error:
             raise ConfigError(f"{path}: no recording of decisions: {error!r}; move it") from error
