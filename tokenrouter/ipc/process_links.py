@@ -6,7 +6,7 @@ While another process is down, what is posted for it goes nowhere, and what it h
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import zmq
 
@@ -78,18 +78,7 @@ class ProcessLinks:
 
     def flush(self) -> None:
         """Send one frame to each process that something was posted to."""
-        for process in list(self._outboxes):
-            self._flush_to(process)
-
-    def _flush_to(self, process: int) -> None:
-        """Send; whoever has stopped reading counts as down, and the supervisor sees to it."""
-        outbox = self._outboxes[process]
-        try:
-            outbox.flush()
-        except LinkFullError as error:
-            logger.error("%s", error)
-            self._link.send(Stuck(process, outbox.to_generation))
-            self._outboxes.pop(process).close()
+        self._flush(list(self._outboxes.items()))
 
     def wake(self) -> None:
         """End a `poll` that waits, or the next one, at once; from any thread."""
@@ -106,6 +95,16 @@ class ProcessLinks:
     def _open(self, process: int, generation: int) -> Outbox:
         address = self._addresses[process]
         return Outbox(self._context, address, self._process, self._generation, generation)
+
+    def _flush(self, outboxes: Iterable[tuple[int, Outbox]]) -> None:
+        """Send; whoever has stopped reading counts as down, and the supervisor sees to it."""
+        for process, outbox in outboxes:
+            try:
+                outbox.flush()
+            except LinkFullError as error:
+                logger.error("%s", error)
+                self._link.send(Stuck(process, outbox.to_generation))
+                self._outboxes.pop(process).close()
 
     def _follow(self, news: News) -> None:
         """Forget a process that died; know it again when it is back."""

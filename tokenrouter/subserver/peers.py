@@ -37,7 +37,7 @@ class PeerLinks(ProcessLinks):
         if outbox := self._outboxes.get(DETOKENIZER):
             for output in outputs:
                 outbox.post(output)
-            self._flush_to(DETOKENIZER)
+            self._flush([(DETOKENIZER, outbox)])
 
     def busy(self, seconds: float) -> None:
         """Tell the supervisor that the loop may not turn for so long."""
