@@ -49,7 +49,8 @@ class Outbox:
         self.to_generation = to_generation
         self._sender, self._generation = sender, generation
         self._sequence = 0
-        self._messages: list[msgspec.Raw] = []
+        self.posted: list[msgspec.Raw] = []
+        """What the next `flush` sends."""
         self._encoder = msgspec.msgpack.Encoder()
         self._socket = context.socket(zmq.PUSH)
         self._socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
@@ -70,7 +71,7 @@ class Outbox:
                 surrogate); what was posted before is not affected.
         """
         try:
-            self._messages.append(msgspec.Raw(self._encoder.encode(message)))
+            self.posted.append(msgspec.Raw(self._encoder.encode(message)))
         except (OverflowError, UnicodeEncodeError, TypeError) as error:
             raise ChannelError(f"{type(message).__name__} for {self.address}: {error}") from error
 
@@ -82,14 +83,14 @@ class Outbox:
                 flush.
             ChannelError: the frame is larger than a receiver takes; it is dropped.
         """
-        if not self._messages:
+        if not self.posted:
             return
         head = (PROTOCOL_VERSION, self._sender, self._generation, self.to_generation)
         data = self._encoder.encode(
-            (*head, self._sequence, time.monotonic(), self._messages)
+            (*head, self._sequence, time.monotonic(), self.posted)
         )  # a `Frame`
         if len(data) > MAX_FRAME_BYTES:
-            self._messages = []
+            self.posted = []
             raise ChannelError(
                 f"a frame of {len(data)} bytes for {self.address}: the limit is {MAX_FRAME_BYTES}"
             )
@@ -100,7 +101,7 @@ class Outbox:
                 f"link to {self.address} is full ({HIGH_WATER_MARK} frames): receiver stopped"
             ) from None
         self._sequence += 1
-        self._messages = []
+        self.posted = []
 
     def close(self) -> None:
         """Close the socket; what was not flushed is gone."""

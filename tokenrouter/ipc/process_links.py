@@ -78,7 +78,7 @@ class ProcessLinks:
 
     def flush(self) -> None:
         """Send one frame to each process that something was posted to."""
-        self._flush(list(self._outboxes.items()))
+        self._flush([each for each in self._outboxes.items() if each[1].posted])
 
     def wake(self) -> None:
         """End a `poll` that waits, or the next one, at once; from any thread."""
