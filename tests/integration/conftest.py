@@ -44,9 +44,10 @@ def demo_server() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def evicting_server() -> Iterator[Server]:
-    """The demo pair under `entropy` at `TAU`, with prompts in chunks and hardly any memory."""
-    model = {"chunked_prefill_size": 32, "max_total_tokens": 300}
-    with Server(demo("entropy", TAU, (2, 24), model=model)) as server:
+    """The demo server's algorithms, with prompts in chunks and hardly any memory."""
+    model = {"chunked_prefill_size": 16, "max_total_tokens": 300}
+    config = demo("entropy", TAU, (2, 24), model=model, served_name="demo", algorithms=ALGORITHMS)
+    with Server(config) as server:
         yield server
 
 
