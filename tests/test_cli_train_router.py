@@ -25,10 +25,10 @@ def run(capsys: pytest.CaptureFixture[str], arguments: str) -> tuple[int, str, s
 
 @pytest.fixture(autouse=True)
 def prompts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A file of one prompt, in the working folder."""
+    """A file of as few prompts as may be, in the working folder."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "prompts"
-    path.write_text("Ann has 12 pens and finds 34 more. How many pens?\n")
+    path.write_text("Ann has 12 pens and finds 34 more. How many pens?\n" * 10)
     return path
 
 
@@ -61,10 +61,16 @@ def test_wrong_flags(capsys: pytest.CaptureFixture[str], arguments: str, complai
     assert complaint in said
 
 
-def test_too_few_prompts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_few_prompts(capsys: pytest.CaptureFixture[str], prompts: Path) -> None:
     status, _, said = run(capsys, PAIR + "--max-tokens 2")
     assert status == 1
-    assert "of 2 positions for training, 0 change the meaning" in said
+    assert "of 16 positions for training, 0 change the meaning" in said
+    assert "answers (0 of 1)\n" in said
+    prompts.write_text("How many pens?\n" * 9)
+    status, _, said = run(capsys, PAIR.replace("--out out", "--out other"))
+    assert status == 2
+    assert "--prompts: 9 of them, and a router needs 10 at least" in said
+    assert not (prompts.parent / "other").exists()
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -170,7 +170,7 @@ def train_router(
         judge=judge,
         small_name=small,
     )
-    with progress_bars(shown=not json) as bars:
+    with progress_bars(shown=not json, lines=True) as bars:
         found = train(wanted, bars)
     if json:
         typer.echo(report.as_json(found))

@@ -112,7 +112,7 @@ def test_other_inputs_need_another_folder(noisy: Path, finished: Finished, tmp_p
     with pytest.raises(ConfigError, match="of a run with other --max-tokens; give"):
         run(noisy, tmp_path / "copy", max_tokens=33)
     with pytest.raises(ConfigError, match="of a run with other small model, prompts; give"):
-        run(given.large, tmp_path / "copy", prompts=given.prompts[:9])
+        run(given.large, tmp_path / "copy", prompts=given.prompts[:10])
 
 
 def test_other_labels_and_networks_are_trained_from_what_is_there(

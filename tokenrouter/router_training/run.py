@@ -11,7 +11,7 @@ import torch
 from rich.progress import Progress
 
 from tokenrouter.calibration.prompts import Prompt
-from tokenrouter.errors import MeasurementError
+from tokenrouter.errors import ConfigError, MeasurementError
 from tokenrouter.router_training import plot, report
 from tokenrouter.router_training.collecting import (
     Shards,
@@ -27,7 +27,7 @@ from tokenrouter.router_training.judge import (
     collect_judgements,
     judged,
 )
-from tokenrouter.router_training.labels import divergences, split_examples
+from tokenrouter.router_training.labels import SPLITS, divergences, split_examples
 from tokenrouter.router_training.pair import (
     Placement,
     digest,
@@ -78,6 +78,11 @@ def train(wanted: Wanted, bars: Progress) -> Report:
         ConfigError: what is wanted is impossible, or the folder is of another run.
         MeasurementError: something failed; what was done so far is kept.
     """
+    if len(wanted.prompts) < SPLITS:
+        raise ConfigError(
+            f"--prompts: {len(wanted.prompts)} of them, and a router needs {SPLITS} at least, "
+            "since it is trained, stopped and judged by different ones; hundreds are of use"
+        )
     store = Store(wanted.out, _inputs(wanted))
     try:
         return _stages(wanted, store, bars)
