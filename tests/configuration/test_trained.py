@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,28 @@ def test_the_tokenizer_of_a_deferring_model_may_name_its_last_row(tmp_path: Path
     load(None, {**settings, "algorithm": "co_llm"}, {})
     with pytest.raises(ConfigError, match="is only in small"):
         load(None, {**settings, "algorithm": "entropy"}, {})
+
+
+def test_a_model_whose_last_row_is_a_token_has_not_learned_to_defer(tmp_path: Path) -> None:
+    for name in ("small", "large"):
+        model_folder(tmp_path / name, vocab_size=3)
+    models = {name: {"model_path": tmp_path / name} for name in ("small", "large")}
+    settings = {"port": 0, "models": models, "algorithm": "co_llm"}
+    with pytest.raises(ConfigError) as caught:
+        load(None, settings, {})
+    [problem] = caught.value.problems
+    assert problem.startswith(
+        "models.small.model_path: the last row (id 2) is taken for deferring (co_llm), and is the "
+        "token 'c' of large: was it trained for Co-LLM?"
+    )
+
+
+@pytest.mark.parametrize(("rows", "doubted"), [(32, True), (31, False), (33, False)])
+def test_a_model_with_as_many_rows_as_the_other_may_not_have_learned_to_defer(
+    pair: Path, rows: int, doubted: bool
+) -> None:
+    shutil.rmtree(pair.parent / "large")
+    model_folder(pair.parent / "large", **{**SIZES, "vocab_size": rows})
+    told = "models.small: its last row (id 31) is taken for deferring (co_llm), and large has as"
+    warnings = [each for each in read(pair, environment={}).warnings if each.startswith(told)]
+    assert bool(warnings) == doubted

@@ -56,7 +56,9 @@ def check(config: Config, problems: list[str]) -> list[str]:
     if config.socket_dir is not None:
         with collecting(problems):
             check_socket_paths(config.socket_dir, config.names)
-    return [] if problems else _differing_templates(config)
+    if problems:
+        return []
+    return _differing_templates(config) + vocabulary.doubts(config.models, _deferring(config))
 
 
 def _deferring(config: Config) -> list[str]:

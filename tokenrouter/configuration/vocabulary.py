@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tokenrouter.configuration.model import ModelConfig
 
 Vocabulary = Mapping[str, int]
+NO_DEFERRAL = (
+    "was it trained for Co-LLM? If not, choose a model whose vocabulary was enlarged by one for "
+    "deferring, or another algorithm"
+)
 
 
 class _AddedToken(msgspec.Struct):
@@ -42,7 +46,8 @@ def check(models: Sequence[ModelConfig], deferring: Collection[str] = ()) -> Non
     ``deferring``: members whose last id is no token (Co-LLM); their tokenizers may name it.
 
     Raises:
-        ConfigError: two members differ, or a folder holds no tokenizer.
+        ConfigError: two members differ, a folder holds no tokenizer, or the last id of a
+            deferring member is a token of another.
     """
     found = [(model.name, model.tokenizer_path) for model in models]
     members = [(name, path) for name, path in found if path is not None]
@@ -54,12 +59,39 @@ def check(models: Sequence[ModelConfig], deferring: Collection[str] = ()) -> Non
     for name, path in members[1:]:
         if path == first_path:
             continue
-        found_difference = difference(first_name, first, name, _tokens(name, path, ends))
+        tokens = _tokens(name, path, ends)
+        _check_deferring(first_name, ends, name, tokens)
+        _check_deferring(name, ends, first_name, first)
+        found_difference = difference(first_name, first, name, tokens)
         if found_difference:
             raise ConfigError(
                 f"models: {first_name} and {name} have different tokenizers: {found_difference}; "
                 "route between models that share one vocabulary"
             )
+
+
+def doubts(models: Sequence[ModelConfig], deferring: Collection[str]) -> list[str]:
+    """Of ``deferring`` members, which seem to have no row more than others."""
+    rows = {model.name: _last_row(model) for model in models}
+    return [
+        f"models.{name}: its last row (id {rows[name]}) is taken for deferring (co_llm), and "
+        f"{other} has as many rows: {NO_DEFERRAL}"
+        for name in deferring
+        for other in rows
+        if other not in deferring and rows[name] == rows[other] < math.inf
+    ]
+
+
+def _check_deferring(
+    name: str, ends: Mapping[str, float], other_name: str, other: Vocabulary
+) -> None:
+    end = ends.get(name)
+    token = next((token for token, index in other.items() if index == end), None)
+    if token is not None:
+        raise ConfigError(
+            f"models.{name}.model_path: the last row (id {end}) is taken for deferring (co_llm), "
+            f"and is the token {token!r} of {other_name}: {NO_DEFERRAL}"
+        )
 
 
 def _tokens(name: str, path: Path, ends: Mapping[str, float]) -> Vocabulary:
