@@ -209,6 +209,24 @@ def test_feeding_more_than_there_is(small: Served, small_driver: Driver) -> None
     allocator.restore_state(state)
 
 
+def test_a_token_beyond_its_row(small: Served, small_driver: Driver) -> None:
+    """It would be entered in the row of another visit."""
+    visit = small_driver.visit([5, 6, 7])
+    small_driver.admit(visit)
+    scheduler = small.engine.scheduler
+    state = scheduler.token_to_kv_pool_allocator.backup_state()
+    table = scheduler.req_to_token_pool.req_to_token
+    before, width = table.clone(), table.shape[1]
+    visit.tokens += [8] * (width - 2)
+    visit.computed = width
+    problem = f"a visit has {width + 1} tokens, and rows have {width} entries"
+    with pytest.raises(TokenRouterError, match=problem):
+        small.engine.step([(visit, 1)], ())
+    assert table.equal(before)
+    scheduler.token_to_kv_pool_allocator.restore_state(state)
+    visit.computed = 0
+
+
 def test_a_prompt_is_shared_once_it_is_computed(radix: Served, radix_driver: Driver) -> None:
     [prompt] = radix.model.prompts(1, seed=11, longest=40)
     prompt += list(range(60, 100))

@@ -8,6 +8,7 @@ O(length): nothing is kept from step to step that another step would have to rep
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import torch
@@ -40,42 +41,41 @@ def build_batch(
     """
     ids: list[int] = []
     rows: list[int] = []
-    starts: list[int] = []
-    counts: list[int] = []
+    lengths: list[int] = []
     for visit, n in work:
-        start = visit.computed
-        ids += visit.tokens[start : start + n]
+        length = visit.computed + n
+        ids += visit.tokens[length - n : length]
         rows.append(visit.handle.row)
-        starts.append(start)
-        counts.append(n)
+        lengths.append(length)
     if len(ids) != len(slots):
         raise TokenRouterError(f"{len(slots)} tokens to feed, and visits have {len(ids)} of them")
-    lengths = [start + n for start, n in zip(starts, counts, strict=True)]
+    table = pool.req_to_token
+    width = table.shape[1]
+    if max(lengths) > width:
+        raise TokenRouterError(f"a visit has {max(lengths)} tokens, and rows have {width} entries")
     decode = len(ids) == len(work)
-    columns = [ids, rows, lengths]
+    # Of the table as one line: an index of one dimension is several times cheaper to write by.
+    ends = [row * width + length for row, length in zip(rows, lengths, strict=True)]
     if decode:
-        columns.append(starts)
+        entries = [end - 1 for end in ends]
     else:
-        fed = list(zip(rows, starts, counts, strict=True))
-        columns.append([start + i for _, start, n in fed for i in range(n)])
-        columns.append([row for row, _, n in fed for _ in range(n)])
-    host, device = _to_device(pool.device, columns)
-    device_ids, device_rows, device_lengths, device_positions = device[:4]
-    token_rows = device_rows if decode else device[4]
-    pool.write((token_rows, device_positions), slots.to(torch.int32))
+        fed = zip(ends, work, strict=True)
+        entries = [entry for end, (_, n) in fed for entry in range(end - n, end)]
+    host, device = _to_device(pool.device, (ids, rows, lengths, entries))
+    table.put_(device[3], slots.int())
     return ModelWorkerBatch(
         bid=0,
         forward_mode=ForwardMode.DECODE if decode else ForwardMode.EXTEND,
-        input_ids=device_ids,
-        req_pool_indices=device_rows,
-        seq_lens=device_lengths,
+        input_ids=device[0],
+        req_pool_indices=device[1],
+        seq_lens=device[2],
         seq_lens_cpu=host[2],
         seq_lens_sum=sum(lengths),
-        orig_seq_lens=device_lengths.to(torch.int32),
+        orig_seq_lens=device[2].int(),
         out_cache_loc=slots,
         extend_num_tokens=None if decode else len(ids),
-        extend_seq_lens=None if decode else counts,
-        extend_prefix_lens=None if decode else starts,
+        extend_seq_lens=None if decode else [n for _, n in work],
+        extend_prefix_lens=None if decode else [visit.computed for visit, _ in work],
         sampling_info=sampling,
         capture_hidden_mode=_capture(checks, hidden, decode),
         spec_algorithm=SpeculativeAlgorithm.NONE,
@@ -121,16 +121,16 @@ def _to_device(
     Each starts at a multiple of 16 bytes: Triton compiles a kernel again for pointers
     aligned otherwise.
     """
-    flat: list[int] = []
-    bounds: list[tuple[int, int]] = []
+    flat = array("q")
+    bounds: list[slice] = []
     for column in columns:
-        bounds.append((len(flat), len(flat) + len(column)))
-        flat += column
+        bounds.append(slice(len(flat), len(flat) + len(column)))
+        flat.fromlist(column)
         if len(column) % 2:
             flat.append(0)
-    host = torch.tensor(flat, dtype=torch.int64)
-    here = [host[start:stop] for start, stop in bounds]
+    host = torch.frombuffer(flat, dtype=torch.int64)
+    here = [host[each] for each in bounds]
     if device == "cpu":
         return here, here
     moved = host.to(device, non_blocking=True)
-    return here, [moved[start:stop] for start, stop in bounds]
+    return here, [moved[each] for each in bounds]

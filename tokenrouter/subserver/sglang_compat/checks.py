@@ -20,12 +20,11 @@ from tokenrouter.subserver.sglang_compat.rules import Place
 
 def places_to_check(work: Sequence[Work]) -> list[Place]:
     """Where the drafts are that a step of ``work`` checks, in the order of their logits."""
-    if not any(visit.unchecked for visit, _ in work):
-        return []
     found: list[Place] = []
     for visit, n in work:
-        for position in visit.to_check(n):
-            found.append(Place(len(work) + len(found), visit, position))
+        if visit.unchecked:
+            for position in visit.to_check(n):
+                found.append(Place(len(work) + len(found), visit, position))
     return found
 
 

@@ -5,7 +5,7 @@ Used by `engine.py`. Rows and places to check (`checks.py`) are drawn alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,14 +31,18 @@ class Drawing:
     def __init__(
         self, work: Sequence[Work], places: Sequence[Place], signals: Sequence[Signal]
     ) -> None:
-        self.asking = _asking(work, places)
+        draws, asking = _of_rows(work)
+        self.asking: Asking = [p for p in places if p.visit.handle.rules is not None] + asking
         self.judging = Judging(places)
         self._drafting = Drafting(work, signals)
         taken = {*self._drafting.rows, *self.judging.rows}
         self._seeded = [p for p in self.asking if is_seeded(p.visit) and p.row not in taken]
         taken.update(place.row for place in self._seeded)
         self.elsewhere = bool(taken)
-        self.by_sampler = tuple(_draws(work, places, taken))
+        draws += [place.visit.handle.draw for place in places]
+        for row in taken:
+            draws[row] = GREEDY  # the cheapest way, of one that does not count
+        self.by_sampler = tuple(draws)
         self._drawn: list[Drawn] = []
 
     def see(self, logits: torch.Tensor) -> None:
@@ -65,30 +69,19 @@ class Drawing:
         return self._drafting.values(rows)
 
 
-def _asking(work: Sequence[Work], places: Sequence[Place]) -> Asking:
-    """Where a token is drawn by more rules than temperature and limits."""
-    asking = [place for place in places if place.visit.handle.rules is not None]
-    asking += [
-        Place(row, visit, visit.length)
-        for row, (visit, n) in enumerate(work)
-        if visit.handle.rules is not None and visit.pending == n and not visit.scratch
-    ]
-    return asking
+def _of_rows(work: Sequence[Work]) -> tuple[list[Draw], list[Place]]:
+    """How each row is drawn, and which rows ask for more rules than that.
 
-
-def _draws(work: Sequence[Work], places: Sequence[Place], elsewhere: Collection[int]) -> list[Draw]:
-    """How SGLang draws, of rows and then at places.
-
-    What a row draws while it has tokens left to feed does not count, nor what rows in
-    ``elsewhere`` do, which are drawn there: the cheapest way.
+    What a row draws while it has tokens left to feed does not count: the cheapest way.
     """
-    draws = [
-        visit.handle.draw
-        if len(visit.tokens) - visit.computed == n and not visit.scratch
-        else GREEDY
-        for visit, n in work
-    ]
-    draws += [place.visit.handle.draw for place in places]
-    for row in elsewhere:
-        draws[row] = GREEDY
-    return draws
+    draws: list[Draw] = []
+    asking: list[Place] = []
+    for row, (visit, n) in enumerate(work):
+        held = visit.handle
+        if len(visit.tokens) - visit.computed != n or visit.scratch:
+            draws.append(GREEDY)
+            continue
+        draws.append(held.draw)
+        if held.rules is not None:
+            asking.append(Place(row, visit, visit.length))
+    return draws, asking

@@ -171,12 +171,14 @@ class SGLangEngine:
         asked = self._networks.asked(work, signals)
         batch, output = self._forward(work, sampling.info, meanwhile, checked, bool(asked))
         raw = output.next_token_logits
-        output.next_token_logits = logits = raw[:, : self._pools.vocabulary].contiguous()
+        vocabulary = self._pools.vocabulary
+        ours = raw[:, :vocabulary] if raw.shape[1] > vocabulary else raw
+        output.next_token_logits = logits = ours.contiguous()
         by_size = sampling.info.is_all_greedy and not drawing.elsewhere
         unsound = None if by_size else repair(logits, self._synchronous)
         # All before sampling, which overwrites the logits.
-        of_rows = logits[: len(work)]
-        blocks = self._blocks(raw[: len(work)], of_rows, signals)
+        of_rows = logits[: len(work)] if places else logits
+        blocks = self._blocks(raw, of_rows, signals)
         features = self._networks.features(asked, work, output.hidden_states, of_rows)
         drafts = Drafts(places, logits)
         drawing.see(logits)
@@ -189,11 +191,10 @@ class SGLangEngine:
             unsound = found(logits, tokens, self._synchronous)
         if not self._synchronous:
             meanwhile()
+        drawn = tokens[: len(work)] if places else tokens
         for each in features:
-            blocks[each.signal] = self._networks.column(each, tokens[: len(work)])
-        ids, values = signal_values.fetch(
-            tokens[: len(work)], tuple(blocks), tuple(blocks.values())
-        )
+            blocks[each.signal] = self._networks.column(each, drawn)
+        ids, values = signal_values.fetch(drawn, tuple(blocks), tuple(blocks.values()))
         logprobs = report.of(tokens)
         checks = drafts.checks(work, tokens, report, logprobs, drawing.judging)
         values = {**values, **drawing.proposals(len(work))}
@@ -222,14 +223,18 @@ class SGLangEngine:
     def _blocks(
         self, raw: torch.Tensor, logits: torch.Tensor, signals: Sequence[Signal]
     ) -> dict[Signal, torch.Tensor]:
-        """The signals that come from logits; ``raw`` ones are as wide as the model's."""
+        """The signals that come from logits ``[rows, vocabulary]``; the ``raw`` ones have all rows
+        and columns of the model's.
+        """
+        if not signals:
+            return {}
         of_logits = [each for each in signals if isinstance(each, OfLogits)]
         blocks: dict[Signal, torch.Tensor] = dict(
             zip(of_logits, signal_values.columns(logits, of_logits), strict=True)
         )
         for each in signals:
             if isinstance(each, DeferralProbability):
-                blocks[each] = raw[:, self.vocab_size :].float().sigmoid()
+                blocks[each] = raw[: len(logits), self.vocab_size :].float().sigmoid()
         return blocks
 
     def _forward(
@@ -281,9 +286,9 @@ class SGLangEngine:
         sample = self._worker.model_runner.sample
         if greedy is None:
             drawn: torch.Tensor = sample(output, batch)
-            return drawn.to(torch.int64)
+            return drawn.long()
         best = output.next_token_logits.argmax(dim=-1)
-        return torch.where(greedy, best, sample(output, batch).to(torch.int64))
+        return torch.where(greedy, best, sample(output, batch).long())
 
     @torch.no_grad()
     def truncate(self, visit: Visit, length: int) -> None:

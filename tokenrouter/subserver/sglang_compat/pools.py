@@ -65,14 +65,14 @@ class Pools:
         Raises:
             TokenRouterError: there are not so many; nothing has been taken.
         """
-        shortage = count - self._slots.available_size()
-        if shortage > 0:
+        slots: torch.Tensor | None = self._slots.alloc(count)
+        if slots is None:
             if self.free() < count:
                 raise TokenRouterError(
                     f"a step needs {count} KV tokens and only {self.free()} are free"
                 )
-            self._cache.evict(shortage)
-        slots: torch.Tensor = self._slots.alloc(count)
+            self._cache.evict(count - self._slots.available_size())
+            slots = self._slots.alloc(count)
         return slots
 
     def admit(self, visit: Visit) -> bool:

@@ -88,6 +88,8 @@ def adjust(logits: torch.Tensor, asking: Asking) -> dict[int, RequestError]:
     ``logits``: raw, ``[rows, vocabulary]``, float32. Returns why no token is possible in a row
     whose grammar allows none; that row is left without a grammar.
     """
+    if not asking:
+        return {}
     rules = [(place, place.visit.handle.rules) for place in asking]
     penalized = [(p.row, r.penalties.of(p.visit, p.length)) for p, r in rules if r.penalties]
     if penalized:
