@@ -114,6 +114,20 @@ def test_a_draft_that_becomes_final_may_end_the_request():
     assert request.known == {0: 9, 1: 9}
 
 
+def test_idle_moves_are_counted_from_the_last_token_that_grew_the_request():
+    request = owned()
+    for idle, counted in ((True, 1), (False, 1), (True, 2)):
+        request.moved(idle)
+        assert request.idle_moves == counted
+    request.append(0, [110])
+    assert request.settle(drafts=1) is None
+    request.moved(idle=True)  # with a draft more than ever
+    assert request.idle_moves == 0
+    request.moved(idle=True)
+    assert (request.idle_moves, request.settle(drafts=0)) == (1, None)
+    assert request.idle_moves == 0
+
+
 def test_checked_drafts_get_the_log_probabilities_of_whoever_checked_them():
     sampling = Sampling(9, logprobs=0)
     request = Owned(make_submit(1, PROMPT, sampling=sampling), FinishRule(sampling, (), str), 2)

@@ -49,6 +49,13 @@ def test_an_open_visit_knows_its_prompt_and_has_no_control():
     assert (len(visits), list(visits)) == (1, [visit])
 
 
+def test_only_what_opens_a_visit_returns_it():
+    visits, _, _ = opened()
+    for event in (Stepped(7, [41], True), HandOver(7, 3, 5, [], 0, b""), Close(7), Close(7)):
+        assert visits.apply(HOME, event, 2.0) is None
+    assert visits.apply(HOME, Open(7, PROMPT, GREEDY, route(), False), 3.0) is visits.get(7)
+
+
 def test_a_visit_counts_if_its_request_may_visit_everyone():
     assert opened(members=2)[2].counted
     assert not opened(members=3)[2].counted

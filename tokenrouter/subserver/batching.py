@@ -124,16 +124,23 @@ class _Budget:
         work: list[Work] = []
         for visit in visits:
             n = len(visit.tokens) - visit.computed
-            if n > 1:
-                if not self.tokens:
-                    continue
-                n = min(n, 1 + self.tokens)
-            if visit.unchecked:
-                n = self._checked(visit, n)
+            if n > 1 or visit.unchecked:
+                n = self._bounded(visit, n)
             if n:
-                self.tokens -= n - 1
                 work.append((visit, n))
         return work
+
+    def _bounded(self, visit: Visit, n: int) -> int:
+        """How many of ``n`` tokens the visit may feed; they are taken from what is left."""
+        if n > 1:
+            if not self.tokens:
+                return 0
+            n = min(n, 1 + self.tokens)
+        if visit.unchecked:
+            n = self._checked(visit, n)
+        if n:
+            self.tokens -= n - 1
+        return n
 
     def _checked(self, visit: Visit, n: int) -> int:
         """How many of ``n`` tokens can be fed, for the checks that this takes."""

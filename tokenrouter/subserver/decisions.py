@@ -9,18 +9,28 @@ from tokenrouter.subserver.engine import Visit
 MAX_PAYLOAD_BYTES = 64 * 1024
 
 
-def problem_of(visit: Visit, step: Step, decision: Decision, payload: object) -> str | None:
+def problem_of(visit: Visit, step: Step, decision: object, payload: object) -> str | None:
     """What is wrong with ``decision`` after ``step``, if anything is."""
     if type(payload) is not bytes:
         return f"a payload of type {type(payload).__name__}, which must be bytes"
     if len(payload) > MAX_PAYLOAD_BYTES:
         return f"a payload of {len(payload)} bytes (limit {MAX_PAYLOAD_BYTES})"
-    return (
-        _unusable(decision)
-        or _impossible_keep(visit, step, decision)
-        or _impossible_drafts(visit, decision)
-        or _impossible_move(visit, step, decision)
-    )
+    if not isinstance(decision, Decision):
+        return f"a {type(decision).__name__}, which is no Decision"
+    keep, to, cut, drafts = decision.keep, decision.to, decision.cut, decision.drafts
+    if not type(keep) is type(to) is type(cut) is type(drafts) is int:
+        return f"{keep=}, {to=}, {cut=}, {drafts=}, which must be ints"
+    if not 0 <= keep <= len(step.tokens):
+        return f"keep={keep} of a step of {len(step.tokens)} tokens"
+    if keep and step.scratch:
+        return f"keep={keep} of a step that read scratch tokens"
+    if (cut or drafts) and (problem := _impossible_drafts(visit, step, decision)):
+        return problem
+    if to not in visit.route.members:
+        return f"to={to}, which is not one of its members {visit.route.members}"
+    if not (keep or cut or step.scratch) and to == visit.request.member:
+        return "keep=0 and the same member goes on: the step would repeat for ever"
+    return None
 
 
 def kept_tokens(step: Step, decision: Decision) -> list[int]:
@@ -44,53 +54,23 @@ def kept_logprobs(visit: Visit, decision: Decision, logprob: Logprob) -> list[Lo
     return told
 
 
-def _unusable(decision: object) -> str | None:
-    if not isinstance(decision, Decision):
-        return f"a {type(decision).__name__}, which is no Decision"
-    keep, to, cut, drafts = decision.keep, decision.to, decision.cut, decision.drafts
-    if type(keep) is type(to) is type(cut) is type(drafts) is int:
-        return None
-    return f"{keep=}, {to=}, {cut=}, {drafts=}, which must be ints"
-
-
-def _impossible_keep(visit: Visit, step: Step, decision: Decision) -> str | None:
-    keep, cut = decision.keep, decision.cut
-    if not 0 <= keep <= len(step.tokens):
-        return f"keep={keep} of a step of {len(step.tokens)} tokens"
-    if keep and step.scratch:
-        return f"keep={keep} of a step that read scratch tokens"
-    if cut and keep and len(step.checks) != visit.request.drafts:
+def _impossible_drafts(visit: Visit, step: Step, decision: Decision) -> str | None:
+    keep, cut, drafts = decision.keep, decision.cut, decision.drafts
+    held = visit.request.drafts
+    if cut and keep and len(step.checks) != held:
         return f"keep={keep} in the place of a draft that it has not checked"
     if cut and keep > 1:
         return f"keep={keep} in the place of a draft, for which there is one token"
-    return None
-
-
-def _impossible_drafts(visit: Visit, decision: Decision) -> str | None:
-    cut, drafts, held = decision.cut, decision.drafts, visit.request.drafts
-    if not (cut or drafts):
-        return None
     if not 0 <= cut <= held:
         return f"cut={cut} of {held} drafts"
-    open_tokens = held - cut + decision.keep
+    open_tokens = held - cut + keep
     if not 0 <= drafts <= open_tokens:
         return f"drafts={drafts} of {open_tokens} tokens that are not final"
     if drafts and not visit.scheduler.drafts:
         return f"drafts={drafts}, and its class does not say that it drafts"
     # Where no token is wanted at all, one is drafted before the home ends the request.
     limit = max(visit.sampling.max_new_tokens, 1)
-    written = visit.written - cut + decision.keep
+    written = visit.written - cut + keep
     if drafts and written + (decision.to == visit.request.member) > limit:
         return f"drafts={drafts} at the end of the output, and nobody is to check them"
-    return None
-
-
-def _impossible_move(visit: Visit, step: Step, decision: Decision) -> str | None:
-    keep, to = decision.keep, decision.to
-    if to not in visit.route.members:
-        return f"to={to}, which is not one of its members {visit.route.members}"
-    if to != visit.request.member:
-        return None
-    if not (keep or decision.cut or step.scratch):
-        return "keep=0 and the same member goes on: the step would repeat for ever"
     return None

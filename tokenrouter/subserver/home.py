@@ -125,15 +125,15 @@ class Home:
     def receive(self, sender: int, message: HomeMessage) -> None:
         """Apply one message of the front end or of a member."""
         owned = self._owned.get(message.uid)
-        if isinstance(message, Submit):
-            self._accept(message)
-        elif owned is None:
-            self._receive_unowned(message)
-        elif isinstance(message, (Commit, HandOver)):
+        if owned is not None and isinstance(message, (Commit, HandOver)):
             if message.epoch == owned.epoch and sender == owned.control:
                 self._commit(owned, sender, message)
             else:
                 self.stale += 1
+        elif isinstance(message, Submit):
+            self._accept(message)
+        elif owned is None:
+            self._receive_unowned(message)
         elif isinstance(message, (Blocked, Admitted)):
             self._count(owned, blocked=isinstance(message, Blocked))
         elif isinstance(message, Failed):
@@ -167,7 +167,7 @@ class Home:
 
     def take_outputs(self) -> list[Output]:
         """What the detokenizer has to be told since the last call, oldest first."""
-        outputs = [self._output(owned, None) for owned in self._changed.values()]
+        outputs = [owned.output(None, self._cached(owned.uid)) for owned in self._changed.values()]
         outputs += self._done
         self._changed, self._done = {}, []
         return outputs
@@ -244,29 +244,33 @@ class Home:
         if problem := _problem(owned, message):
             self._finish(owned, aborted(f"member {sender} {problem}", 500))
             return
-        before, final = len(owned.tokens), owned.final
-        owned.cut(message.start)
-        owned.append(sender, message.tokens, message.logprobs or ())
+        tokens, final = owned.tokens, owned.final
+        before = len(tokens)
+        if message.start < before:
+            owned.cut(message.start)
+        owned.append(sender, message.tokens, message.logprobs)
         finish = owned.settle(message.drafts)
         grown = owned.final - final
         if self._recorder is not None:
             self._recorder.decided(owned, sender, message, before, grown, self._clock())
         if grown and not owned.first_token:
             owned.first_token = self._clock()
-        self._tokens += len(owned.tokens) - before
-        owned.known[sender] = len(owned.tokens)
+        length = owned.known[sender] = len(tokens)
+        self._tokens += length - before
         if finish:
             self._finish(owned, finish)
             return
-        owned.moved(grown, isinstance(message, HandOver) or not message.tokens)
-        if owned.idle_moves > MAX_IDLE_MOVES:
-            circles = f"{owned.idle_moves} hand-overs in a row without a token"
-            self._finish(owned, aborted(f"algorithm {owned.route.algorithm!r}: {circles}", 500))
-            return
-        if isinstance(message, HandOver):
+        hand_over = message if isinstance(message, HandOver) else None
+        if not grown:
+            owned.moved(idle=hand_over is not None or not message.tokens)
+            if owned.idle_moves > MAX_IDLE_MOVES:
+                circles = f"{owned.idle_moves} hand-overs in a row without a token"
+                self._finish(owned, aborted(f"algorithm {owned.route.algorithm!r}: {circles}", 500))
+                return
+        if hand_over is not None:
             owned.hand_overs += 1
-            self.hand_overs[sender][message.to] += 1
-            self._give_control(owned, message.to, message.payload)
+            self.hand_overs[sender][hand_over.to] += 1
+            self._give_control(owned, hand_over.to, hand_over.payload)
         if grown and owned.submit.stream:
             self._changed[owned.uid] = owned
 
@@ -304,12 +308,13 @@ def _is_probe(submit: Submit) -> bool:
 
 def _problem(owned: Owned, message: Commit | HandOver) -> str | None:
     """What cannot be in a member's message about a request, if anything is."""
-    start, end = message.start, message.start + len(message.tokens)
-    if not owned.final <= start <= len(owned.tokens):
-        where = f"{owned.final} tokens are final of {len(owned.tokens)}"
+    start, final = message.start, owned.final
+    end = start + len(message.tokens)
+    if not final <= start <= len(owned.tokens):
+        where = f"{final} tokens are final of {len(owned.tokens)}"
         return f"committed at position {start}, and {where}"
-    if not owned.final <= end - message.drafts <= end:
-        return f"called {message.drafts} tokens drafts, and {end - owned.final} are not final"
+    if not final <= end - message.drafts <= end:
+        return f"called {message.drafts} tokens drafts, and {end - final} are not final"
     if owned.submit.sampling.logprobs is not None:
         count = len(message.logprobs or ())
         if not len(message.tokens) <= count <= end - owned.final:

@@ -165,12 +165,12 @@ class Subserver:
 
     def complete(self, work: Sequence[Work], batch: StepBatch) -> None:
         """Ask each sampled request's algorithm where it goes on, and tell its home."""
-        columns, logprobs = batch.signals, batch.logprobs
+        columns, logprobs, failed = batch.signals, batch.logprobs, batch.failed
         for row, ((visit, _), token) in enumerate(zip(work, batch.tokens, strict=True)):
-            if row in batch.failed:
-                self._fail_row(visit, batch.failed[row])
+            if row in failed:
+                self._fail_row(visit, failed[row])
                 continue
-            if not visit.control or visit.pending:
+            if not visit.control or len(visit.tokens) > visit.computed:
                 continue
             signals = {each.name: columns[each][row] for each in visit.signals}
             step = self.visits.finish_step(visit, token, signals)
@@ -202,7 +202,12 @@ class Subserver:
         self._tell_home(home, message)
 
     def _dispatch(self, sender: int, message: Message | News) -> None:
-        if isinstance(message, Down):
+        # What comes at every step is asked for first.
+        if isinstance(message, HandOver) and message.uid not in self.home:
+            self._events.append((sender, message))
+        elif isinstance(message, (HandOver, Commit)):
+            self.home.receive(sender, message)
+        elif isinstance(message, Down):
             self._lost(message.process)
             if message.process == PLANNER and message.for_good:
                 self.thresholds.fall_back()
@@ -221,9 +226,7 @@ class Subserver:
             self.meter.interrupted()
             self._links.busy(LONGEST_S)
             self._links.emit([carry_out(self.engine, self.member, held, message)])
-        elif isinstance(message, Open | Close) or (
-            isinstance(message, HandOver) and message.uid not in self.home
-        ):
+        elif isinstance(message, (Open, Close)):
             self._events.append((sender, message))
         elif isinstance(
             message, Output | Text | MemberState | Plan | Planned | Control | Controlled | ToRank
@@ -253,16 +256,12 @@ class Subserver:
         while self._events:
             home, event = self._events.popleft()
             try:
-                self.visits.apply(home, event, now)
-                if isinstance(event, Open):
-                    self._prepare(event.uid)
+                opened = self.visits.apply(home, event, now)
             except RoutingError as error:
                 self._fail(event.uid, home, error)
-
-    def _prepare(self, uid: int) -> None:
-        visit = self.visits.get(uid)
-        if visit is not None and visit.prepares:
-            self.blocking.prepare(uid)
+                continue
+            if opened is not None and opened.prepares:
+                self.blocking.prepare(opened.uid)
 
     def _fail_row(self, visit: Visit, error: RequestError | ModelError) -> None:
         if isinstance(error, ModelError):

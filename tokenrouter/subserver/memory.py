@@ -37,9 +37,14 @@ class Memory:
         its prompt with an older one in ``work`` may be left out: next time it finds it cached.
         Returns the work that can run now, and the visits that got no memory.
         """
-        needed = sum(n for _, n in work)
-        if all(visit.resident for visit, _ in work) and needed <= self._engine.free_tokens():
-            return list(work), []
+        needed = 0
+        for visit, n in work:
+            if not visit.resident:
+                break
+            needed += n
+        else:
+            if needed <= self._engine.free_tokens():
+                return list(work), []
         granted: list[Work] = []
         starved: list[Visit] = []
         leaders: list[Visit] = []

@@ -85,13 +85,14 @@ class Router:
         Raises:
             RoutingError: it raised, or its answer is impossible.
         """
-        began, drafts = time.perf_counter(), visit.request.drafts
+        scheduler, request = visit.scheduler, visit.request
+        began, drafts = time.perf_counter(), request.drafts
         try:
-            decision = visit.scheduler.route(visit.request, step)
+            decision = scheduler.route(request, step)
             payload = b""
             if decision.to != self._me:
-                payload = visit.scheduler.send(visit.request, step, decision)
-            visit.request.drafts = drafts  # whatever a hook made of it
+                payload = scheduler.send(request, step, decision)
+            request.drafts = drafts  # whatever a hook made of it
             problem = problem_of(visit, step, decision, payload)
         except Exception as error:
             raise self._broken(visit, "route", error) from error

@@ -64,32 +64,37 @@ class Visits:
         """The visit of request ``uid``, if it is here."""
         return self._visits.get(uid)
 
-    def apply(self, home: int, event: Event, now: float) -> None:
+    def apply(self, home: int, event: Event, now: float) -> Visit | None:
         """Change the table. ``home`` sent the event (or owns the visit); ``now`` in seconds.
+
+        Returns the visit that it opened, if it opened one.
 
         Raises:
             RoutingError: a hook of the visit's algorithm failed, or the home skipped tokens.
         """
         visit = self._visits.get(event.uid)
-        if isinstance(event, Open):
-            self._open(home, event)
-        elif visit is None:
-            self.stale += 1
-        elif isinstance(event, Stepped):
+        if visit is not None and isinstance(event, Stepped):
             if event.cut:
                 self._cut(visit, visit.length - event.cut)
             visit.tokens += event.tokens
-            self._settle(visit, event.drafts)
-            if event.control:
-                self.feed_again(visit)
+            visit.request.drafts = event.drafts
+            if visit.unchecked:
+                self._forget_checks(visit)
             visit.control = event.control
+            if event.control and visit.computed >= len(visit.tokens):
+                self.feed_again(visit)
             visit.ready_since = now
+        elif isinstance(event, Open):
+            return self._open(home, event)
+        elif visit is None:
+            self.stale += 1
         elif isinstance(event, HandOver):
             self._arrive(visit, event, now)
         else:
             self._close(visit)
+        return None
 
-    def _open(self, home: int, event: Open) -> None:
+    def _open(self, home: int, event: Open) -> Visit:
         visit = Visit(
             uid=event.uid,
             home=home,
@@ -105,6 +110,7 @@ class Visits:
         if (seed := event.sampling.seed) is not None:
             visit.draws = dataclasses.replace(visit.request, seed=seed, state=None)
         self._visits[event.uid] = visit
+        return visit
 
     def _arrive(self, visit: Visit, event: HandOver, now: float) -> None:
         if event.start > visit.length:
@@ -131,7 +137,8 @@ class Visits:
             self._cut(visit, visit.length - visit.scratch)
             visit.scratch, visit.request.scratch = 0, ()
         checks = [each.check for each in visit.checked] if visit.checked else ()
-        return Step((token,), signals, checks, visit.would_end(token), scratch)
+        ends = visit.ending is not None and visit.would_end(token)
+        return Step((token,), signals, checks, ends, scratch)
 
     def feed_again(self, visit: Visit) -> None:
         """Forget the KV of tokens whose logits are wanted and gone.
@@ -147,13 +154,11 @@ class Visits:
         self._truncate(visit, 0)
         visit.eager = visit.unshared = False
 
-    def _settle(self, visit: Visit, drafts: int) -> None:
+    def _forget_checks(self, visit: Visit) -> None:
         """What was handed over is checked; a member need not check its own drafts."""
-        visit.request.drafts = drafts
-        if visit.unchecked:
-            visit.request.proposals = ()
-            visit.unchecked = 0
-            visit.checked.clear()
+        visit.request.proposals = ()
+        visit.unchecked = 0
+        visit.checked.clear()
 
     def _cut(self, visit: Visit, length: int) -> None:
         """Forget the tokens from ``length`` on."""
