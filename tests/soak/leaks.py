@@ -6,8 +6,9 @@ import sys
 from typing import Any
 
 from tokenrouter.frontend.detokenizer import Decoder, run_detokenizer
+from tokenrouter.frontend.live_requests import LiveRequests
 from tokenrouter.frontend.process import run_front_end
-from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.ipc.messages import Text
 from tokenrouter.subserver.home import Home
 from tokenrouter.subserver.process import run_member
 
@@ -52,12 +53,12 @@ def detokenizer(*arguments: Any) -> None:
 
 def front_end(*arguments: Any) -> None:
     """Of each request it answered."""
-    take = RoutedTokenizerManager._take_text
+    receive = LiveRequests.receive
 
-    def leaking(manager: RoutedTokenizerManager, new: Any) -> None:
+    def leaking(requests: LiveRequests, new: Text) -> None:
         if new.finish:
             keep()
-        take(manager, new)
+        receive(requests, new)
 
-    RoutedTokenizerManager._take_text = leaking  # type: ignore[method-assign]
+    LiveRequests.receive = leaking  # type: ignore[method-assign]
     run_front_end(*arguments)
