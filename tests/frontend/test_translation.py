@@ -67,6 +67,13 @@ def test_a_grammar_that_fails_names_the_clients_field(
     assert (str(error), error.field) == (told, field)
 
 
+def test_a_prompt_of_a_batch_names_its_own_kind_of_grammar() -> None:
+    finish = aborted("ebnf: no", 400, "ebnf")
+    error = failure_of(finish, exchange(grammar_field="sampling_params.regex"))
+    assert isinstance(error, RequestError)
+    assert (str(error), error.field) == ("sampling_params.ebnf: no", "sampling_params.ebnf")
+
+
 @pytest.mark.parametrize("field", ["model", "routing.algorithm"])
 def test_an_algorithm_that_a_member_cannot_serve_names_what_asked_for_it(field: str) -> None:
     finish = aborted("algorithm: not here", 400, "algorithm")

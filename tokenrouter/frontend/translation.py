@@ -12,6 +12,7 @@ from tokenrouter.errors import (
     RoutingError,
     TokenRouterError,
 )
+from tokenrouter.frontend.constraints import KINDS
 from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.ipc.messages import Grammar, Sampling
 from tokenrouter.subserver.sglang_compat.serving import TOP_K_ALL, SamplingParams
@@ -93,6 +94,9 @@ def _in_words_of(exchange: Exchange, message: str, own: str | None) -> tuple[str
     if own == "calls" and (tool := _TOOL.match(bare)):
         return bare, tool[1]
     field = exchange.grammar_field or own
-    if own == "calls" or own == field.rsplit(".", 1)[-1]:
-        message = bare  # its kind is in the field, or means nothing to the client
+    kind = field.rpartition(".")[2]
+    if kind in KINDS:  # of one prompt; another one of a batch may have another
+        field, message = field.removesuffix(kind) + own, bare
+    elif own == "calls":  # which means nothing to the client
+        message = bare
     return f"{field}: {message}", field
