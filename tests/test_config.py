@@ -257,6 +257,7 @@ def test_a_wrong_model_entry_is_named(folder: Path, entry: Any, message: str) ->
             {"ports": {"fast": {"input": "ipc://x", "peer": "ipc://x"}}},
             "ipc://x is given to 2",
         ),
+        ({"ports": {"fast": {"nccl": 30123}}, "port": 30123}, "30123 is given to 2 ports"),
     ],
 )
 def test_a_wrong_setting_is_named(folder: Path, changes: dict[str, Any], message: str) -> None:

@@ -312,6 +312,22 @@ def test_a_second_deployment_cannot_share_the_socket_directory(config: Config) -
     assert serve(config, announce, programs()) == 0
 
 
+def test_no_member_gets_the_port_of_the_server(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def refuse(*arguments: object) -> None:
+        asked.extend(arguments)
+        raise StartupError("no TCP port is free")
+
+    monkeypatch.setattr(supervisor, "check_port", lambda host, port: 12345)
+    monkeypatch.setattr(supervisor, "choose_ports", refuse)
+    with pytest.raises(StartupError):
+        serve(config, stop_self, programs())
+    assert asked[3] == 12345
+
+
 def test_without_shared_imports_every_child_makes_its_own(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

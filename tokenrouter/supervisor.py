@@ -66,7 +66,7 @@ def serve(
     if uses_gpu(config):
         config = shares.filled(config, this_machine)
     with socket_directory(config.socket_dir, config.names) as directory, StopSignals() as signals:
-        ports = choose_ports(directory.path, config.names, config.ports)
+        ports = choose_ports(directory.path, config.names, config.ports, config.port)
         launch = plan(config, ports, programs or Programs())
         family = Family(launch, directory, signals)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from pathlib import Path
 
@@ -43,6 +44,29 @@ def test_what_is_taken_is_not_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert free_ports(1) == [free]
         with pytest.raises(StartupError, match="no TCP port is free"):
             free_ports(2)
+
+
+def test_what_somebody_will_use_is_not_chosen(hands_out_ours: bool) -> None:
+    even = range(0, 2**16, 2)
+    assert all(port not in even for port in free_ports(20, even))
+
+
+def test_ports_that_are_taken_cost_no_descriptors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "range").write_text("40000 50000")
+    monkeypatch.setattr(module, "KERNEL_PORTS", tmp_path / "range")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(module.random.SystemRandom, "sample", lambda *args: [port] * 1000)
+        now = taken.fileno() + 1
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (now + 100, limits[1]))
+        try:
+            with pytest.raises(StartupError, match="no TCP port is free"):
+                free_ports(1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_free_port_of_the_server_is_one_of_them(

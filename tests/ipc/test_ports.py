@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tokenrouter.errors import ConfigError
+from tokenrouter.errors import ConfigError, StartupError
+from tokenrouter.ipc import free_ports
 from tokenrouter.ipc.ports import choose_ports, renewed
 
 DIRECTORY = Path("/run/routes")
@@ -48,6 +49,7 @@ def test_any_port_can_be_fixed() -> None:
         ({"small": {"nccl": 65536}}, "ports.small.nccl: must be a TCP port number"),
         ({"small": {"input": "/a/path"}}, "ports.small.input: must be a ZeroMQ endpoint"),
         ({"small": {"peer": 5555}}, "ports.small.peer: must be a ZeroMQ endpoint"),
+        ({"small": {"nccl": 1}, "huge": {"nccl": 1}}, "ports: unknown model 'huge'"),
     ],
 )
 def test_what_cannot_be_an_address_is_refused(
@@ -56,6 +58,28 @@ def test_what_cannot_be_an_address_is_refused(
     with pytest.raises(ConfigError) as error:
         choose_ports(DIRECTORY, NAMES, fixed)
     assert message in str(error.value)
+
+
+def test_a_port_that_is_not_chosen_need_not_be_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_ports, "OURS", range(0))
+    monkeypatch.setattr(free_ports, "_TRIES", 0)
+    fixed = {name: {"nccl": 41234 + index} for index, name in enumerate(NAMES)}
+    ports = choose_ports(DIRECTORY, NAMES, fixed)
+    assert [member.nccl for member in ports.members] == [41234, 41235, 41236]
+    with pytest.raises(StartupError, match="no TCP port is free"):
+        choose_ports(DIRECTORY, NAMES, {})
+
+
+def test_two_never_get_the_same_tcp_port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "range").write_text("40000 50000")
+    monkeypatch.setattr(free_ports, "KERNEL_PORTS", tmp_path / "range")
+    server, fixed, *others = free_ports.free_ports(5)
+    monkeypatch.setattr(
+        free_ports.random.SystemRandom, "sample", lambda *args: [server, fixed, *others]
+    )
+    ports = choose_ports(DIRECTORY, NAMES, {"large": {"nccl": fixed}}, server)
+    assert {member.nccl for member in ports.members} == {fixed, *others[:2]}
+    assert renewed(ports, 0, {}, server).members[0].nccl == others[2]
 
 
 def test_another_start_gets_another_tcp_port_unless_it_is_fixed() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.processes.fakes import ready
 from tokenrouter.config import Config
+from tokenrouter.ipc import ports
 from tokenrouter.ipc.messages import DETOKENIZER, FRONT_END, PLANNER
 from tokenrouter.ipc.ports import Ports, choose_ports
 from tokenrouter.ipc.supervision import (
@@ -119,6 +120,15 @@ class World:
 
     def come_back(self, member: int = 1) -> None:
         self.happen(Said("large", ready(member)), Said("large#1", Ready()))
+
+
+def test_ranks_that_return_do_not_get_the_port_of_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(port=12345)
+    monkeypatch.setattr(ports, "free_ports", lambda count, besides: [20_000 + (12345 in besides)])
+    world.die("small")
+    assert world.family.ports.members[0].nccl == 20_001
 
 
 def test_ranks_die_and_return_together() -> None:

@@ -93,6 +93,7 @@ def check_port(host: str, port: int) -> int:
 
     Raises:
         ConfigError: the address is taken, not allowed, or not of this machine.
+        StartupError: no port is free.
     """
     if host == UNIX_HOST:
         return port
@@ -168,6 +169,8 @@ def check_socket_paths(directory: Path, names: tuple[str, ...]) -> None:
 def _check_ports(config: Config) -> None:
     choose_ports(Path("/"), config.names, config.ports)
     fixed = Counter(address for ports in config.ports.values() for address in ports.values())
+    if config.host != UNIX_HOST:
+        fixed[config.port] += 1
     address, count = max(fixed.items(), key=lambda item: item[1], default=("", 0))
     if count > 1:
         raise ConfigError(f"ports: {address} is given to {count} ports; every port needs its own")

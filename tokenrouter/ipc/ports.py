@@ -52,28 +52,35 @@ class Ports:
 
 
 def choose_ports(
-    directory: Path, names: Sequence[str], fixed: Mapping[str, Mapping[str, str | int]]
+    directory: Path,
+    names: Sequence[str],
+    fixed: Mapping[str, Mapping[str, str | int]],
+    http_port: int = 0,
 ) -> Ports:
     """Addresses for members ``names`` under ``directory``; ``fixed[name][port]`` wins.
 
+    ``http_port``: where the HTTP server is going to listen.
+
     Raises:
         ConfigError: ``fixed`` names an unknown member or port, or a bad value.
+        StartupError: no TCP port is free.
     """
-    free = free_ports(len(names))
-    members = []
-    for name, nccl in zip(names, free, strict=True):
-        chosen = MemberPorts(
-            input=_ipc(directory, f"{name}.input"),
-            peer=_ipc(directory, f"{name}.peer"),
-            nccl=nccl,
-        )
-        members.append(_fix(name, chosen, fixed.get(name, {})))
     unknown = sorted(set(fixed) - set(names))
     if unknown:
         hint = nearest(unknown[0], names)
         raise ConfigError(
             f"ports: unknown model {unknown[0]!r}{hint}; models are {', '.join(names)}"
         )
+    given = {name: each["nccl"] for name, each in fixed.items() if "nccl" in each}
+    free = free_ports(len(names) - len(given), {http_port, *given.values()})
+    members = []
+    for name in names:
+        chosen = MemberPorts(
+            input=_ipc(directory, f"{name}.input"),
+            peer=_ipc(directory, f"{name}.peer"),
+            nccl=0 if name in given else free.pop(),
+        )
+        members.append(_fix(name, chosen, fixed.get(name, {})))
     return Ports(
         directory=directory,
         tokenizer=_ipc(directory, "tokenizer"),
@@ -83,15 +90,19 @@ def choose_ports(
     )
 
 
-def renewed(ports: Ports, member: int, fixed: Mapping[str, str | int]) -> Ports:
+def renewed(ports: Ports, member: int, fixed: Mapping[str, str | int], http_port: int = 0) -> Ports:
     """The ports for another start of ``member``: the TCP port of its ranks may be gone by now.
 
-    ``fixed``: what the user has chosen for it.
+    ``fixed``: what the user has chosen for it. ``http_port``: as in `choose_ports`.
+
+    Raises:
+        StartupError: no TCP port is free.
     """
     if "nccl" in fixed:
         return ports
     members = list(ports.members)
-    members[member] = replace(members[member], nccl=free_ports(1)[0])
+    taken = {http_port, *(each.nccl for each in members)}
+    members[member] = replace(members[member], nccl=free_ports(1, taken)[0])
     return replace(ports, members=tuple(members))
 
 

@@ -177,7 +177,7 @@ class Keeper:
     def _start(self, unit: Unit) -> None:
         if unit.process >= 0:
             fixed = self._config.ports.get(self._config.names[unit.process], {})
-            self._ports = renewed(self._ports, unit.process, fixed)
+            self._ports = renewed(self._ports, unit.process, fixed, self._config.port)
         self._family.start(unit.specs, self._ports)
 
     def _reported(self, unit: Unit, name: str) -> None:
