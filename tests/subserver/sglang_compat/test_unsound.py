@@ -29,26 +29,40 @@ SAMPLINGS = {
     "told": Sampling(64, temperature=1.0, seed=4, logprobs=3, frequency_penalty=0.5),
     "greedy, told": Sampling(64, temperature=0.0, logprobs=3),
 }
+TOO_EARLY = 7
 Break = Callable[[Sequence[int], float], None]
+Change = Callable[[torch.Tensor], None]
 
 
 @pytest.fixture
-def broken(radix: Served, monkeypatch: pytest.MonkeyPatch) -> Break:
-    """Break the logits ``rows`` of the steps that come."""
+def changed(radix: Served, monkeypatch: pytest.MonkeyPatch) -> Callable[[Change], None]:
+    """Change the logits of the steps that come, in place."""
     worker = radix.engine.scheduler.tp_worker
     compute = worker.forward_batch_generation
 
-    def break_rows(rows: Sequence[int], value: float) -> None:
+    def change_logits(change: Change) -> None:
         def forward(batch: Any, **more: Any) -> Any:
             output, *rest = compute(batch, **more)
-            logits = output.next_token_logits
+            change(output.next_token_logits)
+            return (output, *rest)
+
+        monkeypatch.setattr(worker, "forward_batch_generation", forward)
+
+    return change_logits
+
+
+@pytest.fixture
+def broken(changed: Callable[[Change], None]) -> Break:
+    """Break the logits ``rows`` of the steps that come."""
+
+    def break_rows(rows: Sequence[int], value: float) -> None:
+        def change(logits: torch.Tensor) -> None:
             if value == INF:
                 logits[list(rows), 7] = INF
             else:
                 logits[list(rows)] = value
-            return (output, *rest)
 
-        monkeypatch.setattr(worker, "forward_batch_generation", forward)
+        changed(change)
 
     return break_rows
 
@@ -100,6 +114,39 @@ def test_a_batch_of_all_kinds(radix_driver: Driver, broken: Break) -> None:
     broken(range(len(visits)), NAN)
     batch = step(driver, visits)
     assert set(batch.failed) == set(range(len(visits)))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_row_in_which_all_that_rules_allow_is_impossible(
+    radix_driver: Driver, changed: Callable[[Change], None], temperature: float
+) -> None:
+    driver = radix_driver
+    rules = Sampling(64, temperature, stop_token_ids=(TOO_EARLY,), min_new_tokens=5)
+    visits = [driver.visit(PROMPTS[0], rules), driver.visit(PROMPTS[1], Sampling(64, temperature))]
+
+    def change(logits: torch.Tensor) -> None:
+        logits[0] = -INF
+        logits[0, TOO_EARLY] = 1.0
+
+    changed(change)
+    assert list(step(driver, visits).failed) == [0]
+
+
+@pytest.mark.parametrize("other", [0.0, 1.0])
+def test_a_row_in_which_rules_forbid_what_is_no_number_is_drawn_in_any_company(
+    radix_driver: Driver, changed: Callable[[Change], None], other: float
+) -> None:
+    driver = radix_driver
+    rules = Sampling(64, 0.0, stop_token_ids=(TOO_EARLY,), min_new_tokens=5)
+    visits = [driver.visit(PROMPTS[0], rules), driver.visit(PROMPTS[1], Sampling(64, other))]
+
+    def change(logits: torch.Tensor) -> None:
+        logits[0, 9] = 1000.0
+        logits[0, TOO_EARLY] = NAN
+
+    changed(change)
+    batch = step(driver, visits)
+    assert (batch.failed, batch.tokens[0]) == ({}, 9)
 
 
 @pytest.mark.parametrize("seed", [None, 5])

@@ -37,7 +37,8 @@ def build_batch(
     after each row's last one.
 
     Raises:
-        TokenRouterError: the work feeds tokens that its visits do not have.
+        TokenRouterError: the work feeds tokens that its visits do not have, or that have no
+            entry in their rows.
     """
     ids: list[int] = []
     rows: list[int] = []

@@ -174,8 +174,6 @@ class SGLangEngine:
         vocabulary = self._pools.vocabulary
         ours = raw[:, :vocabulary] if raw.shape[1] > vocabulary else raw
         output.next_token_logits = logits = ours.contiguous()
-        by_size = sampling.info.is_all_greedy and not drawing.elsewhere
-        unsound = None if by_size else repair(logits, self._synchronous)
         # All before sampling, which overwrites the logits.
         of_rows = logits[: len(work)] if places else logits
         blocks = self._blocks(raw, of_rows, signals)
@@ -183,6 +181,9 @@ class SGLangEngine:
         drafts = Drafts(places, logits)
         drawing.see(logits)
         failed = adjust(logits, drawing.asking)
+        # Where all tokens drawn are likeliest ones, it costs less to look at those alone.
+        likeliest = sampling.info.is_all_greedy and not drawing.elsewhere
+        unsound = None if likeliest else repair(logits, self._synchronous)
         drawing.draw(logits)
         report = Report(logits, drawing.asking)
         tokens = self._sample(output, batch, sampling.greedy)

@@ -22,7 +22,7 @@ Unsound: TypeAlias = "Sequence[int] | torch.Tensor"
 
 
 def repair(logits: torch.Tensor, synchronous: bool) -> Unsound:
-    """Unsound rows of ``[rows, vocabulary]``; all their tokens get the same logit."""
+    """Unsound rows of adjusted ``[rows, vocabulary]``; all their tokens get the same logit."""
     largest = logits.amax(dim=-1)
     if synchronous:
         rows = [row for row, logit in enumerate(largest.tolist()) if not _is_sound(logit)]
