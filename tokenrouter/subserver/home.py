@@ -195,7 +195,7 @@ class Home:
                 return
         self.stale += 1
 
-    def _output(self, owned: Owned, finish: Finish | None) -> Output:
+    def _output(self, owned: Owned, finish: Finish) -> Output:
         return owned.output(finish, self._cached(owned.uid))
 
     def _start_waiting(self) -> None:

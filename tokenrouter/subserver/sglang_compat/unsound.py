@@ -48,7 +48,7 @@ def failures(
 ) -> Mapping[int, ModelError]:
     """Why rows of ``work`` have no token: they are unsound, or a place of theirs to check is."""
     if isinstance(unsound, torch.Tensor):
-        unsound = unsound.nonzero().squeeze(1).tolist()
+        unsound = [row for row, each in enumerate(unsound.tolist()) if each]
     if not unsound:
         return {}
     visits = {place.visit for place in places if place.row in unsound}
