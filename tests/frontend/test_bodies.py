@@ -198,7 +198,9 @@ def test_what_is_wrong_anywhere(
         (GENERATE_PATH, {"return_logprob": True, "logprob_start_len": 0}, "logprob_start_len"),
         (GENERATE_PATH, {"return_logprob": True, "token_ids_logprob": [1]}, "token_ids_logprob"),
         (GENERATE_PATH, {"return_logprob": True, "top_logprobs_num": 21}, "top_logprobs_num"),
-        (GENERATE_PATH, {"return_logprob": [True]}, None),
+        (TEXT_PATH, {"prompt": [-1], "echo": True}, "prompt"),
+        (TEXT_PATH, {"prompt": [[65], [10**20]], "echo": True}, "prompt"),
+        (GENERATE_PATH, {"return_logprob": [True]}, "return_logprob"),
         (
             GENERATE_PATH,
             {"text": ["a"], "return_logprob": [True], "sampling_params": {"n": 2}},
@@ -207,7 +209,7 @@ def test_what_is_wrong_anywhere(
     ],
 )
 def test_what_is_wrong_here(
-    server: Deployment, path: str, body: dict[str, Any], field: str | None
+    server: Deployment, path: str, body: dict[str, Any], field: str
 ) -> None:
     base = {CHAT_PATH: CHAT, TEXT_PATH: TEXT, GENERATE_PATH: {"text": "hi"}}[path]
     assert refuse(server, path, {**base, **body})["param"] == field

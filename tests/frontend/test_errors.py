@@ -57,6 +57,7 @@ def refuse(server: Deployment, path: str, body: Any, status: int = 400) -> dict[
         ({"routing": {"router_threshold": -1}}, "routing.router_threshold"),
         ({"model": "demo@x"}, "model"),
         ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs.chat_template"),
+        ({"chat_template_kwargs": {"self": 5}}, "chat_template_kwargs.self"),
         ({"chat_template_kwargs": 5}, "chat_template_kwargs"),
     ],
 )
@@ -98,10 +99,10 @@ def test_completions_refuse(server: Deployment, change: dict[str, Any], field: s
         ({"text": "a", "sampling_params": {"temperature": "x"}}, "sampling_params.temperature"),
         ({"text": "a", "sampling_params": {"temprature": 1}}, "sampling_params.temprature"),
         ({"text": "a", "sampling_params": {"n": 0}}, "sampling_params.n"),
-        ({"text": "a", "sampling_params": [{}]}, None),
-        ({"text": ["a", "b"], "sampling_params": [{}]}, None),
-        ({"text": ["a", "b"], "sampling_params": [{"n": 1}, {"n": 2}]}, None),
-        ({"text": "a", "rid": ["x"]}, None),
+        ({"text": "a", "sampling_params": [{}]}, "sampling_params"),
+        ({"text": ["a", "b"], "sampling_params": [{}]}, "sampling_params"),
+        ({"text": ["a", "b"], "sampling_params": [{"n": 1}, {"n": 2}]}, "sampling_params"),
+        ({"text": "a", "rid": ["x"]}, "rid"),
         (
             {"text": "a", "sampling_params": {"max_new_tokens": 600}},
             "sampling_params.max_new_tokens",

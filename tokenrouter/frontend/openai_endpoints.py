@@ -41,6 +41,7 @@ TEMPLATE_ARGUMENTS = frozenset(
         "return_dict",
         "return_assistant_tokens_mask",
         "tokenizer_kwargs",
+        "self",
     }
 )
 """Names that ``chat_template_kwargs`` may not use: they mean something to the tokenizer."""
@@ -49,6 +50,13 @@ TEMPLATE_ARGUMENTS = frozenset(
 def _characters(message: Any) -> int:
     content = message.content or ""
     return len(content) if isinstance(content, str) else sum(len(part.text) for part in content)
+
+
+def _ids(prompt: Any) -> Sequence[Sequence[int]]:
+    """The prompts of a completion that are given as token ids."""
+    if isinstance(prompt[0], str):
+        return ()
+    return [prompt] if isinstance(prompt[0], int) else prompt
 
 
 def _take_calls(choice: Any, forced: ForcedCalls) -> None:
@@ -163,6 +171,8 @@ class RoutedCompletion(RoutedServing, OpenAIServingCompletion):
             )
         exchange = super()._open(request)
         if request.echo:
+            for ids in _ids(request.prompt):
+                self.tokenizer_manager.check_ids(exchange, ids)
             exchange.echo = self._prepare_echo_prompts(request)
             request.echo = False  # the answers begin with it already
         return exchange

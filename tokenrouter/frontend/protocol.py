@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from tokenrouter.frontend.bodies import Body
+from tokenrouter.frontend.bodies import Body, wrong
 from tokenrouter.frontend.chat_messages import ChatMessage
 from tokenrouter.frontend.names import DEFAULT, RoutingOptions
 from tokenrouter.frontend.supported import NOT_SERVED
@@ -161,7 +161,7 @@ class GenerateBody(Routed):
         for name in ("sampling_params", "return_logprob", "top_logprobs_num", "rid"):
             value = getattr(self, name)
             if isinstance(value, list) and len(value) != self.prompts:
-                raise ValueError(f"{name}: a list needs as many entries as there are prompts")
+                raise wrong("a list needs as many entries as there are prompts", name)
         if isinstance(self.sampling_params, list) and len({p.n for p in self.sampling_params}) > 1:
-            raise ValueError("sampling_params: n must be the same for all prompts")
+            raise wrong("n must be the same for all prompts", "sampling_params")
         return self

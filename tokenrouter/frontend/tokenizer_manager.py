@@ -225,6 +225,14 @@ class RoutedTokenizerManager(TokenizerManager):
         """
         self._limits.check_text(exchange.route, characters, exchange.prompt_field)
 
+    def check_ids(self, exchange: Exchange, ids: Sequence[int]) -> None:
+        """Refuse a prompt of ids that some member does not know.
+
+        Raises:
+            RequestError: naming the prompt's field.
+        """
+        self._limits.check_prompt(exchange.route, ids, exchange.prompt_field)
+
     async def _tokenize_one_request(self, obj: GenerateReqInput) -> TokenizedGenerateReqInput:
         if obj.text is not None:
             self.check_text(CURRENT.get(), len(obj.text))
