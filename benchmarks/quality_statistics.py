@@ -29,10 +29,6 @@ class Interval:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
-Curve = Sequence[tuple[float, float]]
-"""(share, accuracy) by rising share."""
-
-
 class Resampled:
     """Settings measured on the same problems, drawn ``draws`` times with replacement.
 

@@ -91,7 +91,6 @@ def test_null_in_sampling_params(server: Deployment) -> None:
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 SCHEMA_FORMAT = {"type": "json_schema"}
-OBJECT_FORMAT = {"type": "json_object"}
 TAG = {
     "type": "structural_tag",
     "structures": [{"begin": "<a>", "schema": {"type": "integer"}, "end": "</a>"}],

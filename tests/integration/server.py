@@ -24,7 +24,6 @@ import httpx
 import yaml
 
 ROOT = Path(__file__).parents[2]
-READY_S = 150.0
 SETTLE_S = 30.0
 MEMBER_PROGRAM = "tokenrouter.subserver.process:run_member"
 FOLLOWER_PROGRAM = "tokenrouter.subserver.follower:run_follower"

@@ -8,9 +8,9 @@ from typing import Any
 from tests.plain_loop import Setting, Written, plain_loop
 from tests.subserver.harness import ALPHABET, Characters, text_of
 from tokenrouter.ipc.messages import Route, Sampling
-from tokenrouter.schedulers.base import Check, Step, Vocabulary
+from tokenrouter.schedulers.base import Check, Vocabulary
 from tokenrouter.schedulers.registry import create
-from tokenrouter.schedulers.signals import Checks, Declared, Entropy, TopProbability
+from tokenrouter.schedulers.signals import Checks, Declared
 from tokenrouter.subserver.certain import proposal
 from tokenrouter.subserver.timed import (
     context_of,
@@ -41,12 +41,6 @@ class TimedModel:
         context = context_of(tokens, self._seed)
         token = next_token(context, self._alphabet)
         return Check(token, token_probability(context, draft), token == draft)
-
-
-def step_of(tokens: Sequence[int], member: int) -> Step:
-    """What a step of ``member`` gives after ``tokens``."""
-    token, values = TimedModel(member).step(tokens, [Entropy(), TopProbability()])
-    return Step((token,), values)
 
 
 def routed_loop(
