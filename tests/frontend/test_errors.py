@@ -319,12 +319,24 @@ def test_text_that_is_not_unicode(
     assert response.json()["error"]["param"] == field
 
 
-def test_a_body_that_is_no_json(server: Deployment) -> None:
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"{oops", "Expecting property name"),
+        (b'{"prompt": "\xff"}', "can't decode byte 0xff"),
+        (b'{"prompt": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
+        (b"[" * 50_000 + b"]" * 50_000, "recursion"),
+    ],
+    ids=["json", "utf-8", "digits", "depth"],
+)
+def test_a_body_that_is_no_json(server: Deployment, body: bytes, why: str) -> None:
     headers = {"content-type": "application/json"}
-    response = httpx.post(server.url + TEXT_PATH, content="{oops", headers=headers)
+    response = httpx.post(server.url + TEXT_PATH, content=body, headers=headers)
     assert response.status_code == 400
-    assert response.json()["error"]["message"].startswith("the body is not valid JSON")
-    assert response.json()["error"]["param"] is None
+    error = response.json()["error"]
+    assert error["message"].startswith("the body is not valid JSON")
+    assert why in error["message"]
+    assert (error["param"], error["code"]) == (None, "invalid_value")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,9 @@ from tokenrouter.frontend.unserved import reason_against
 TYPES = frozenset({"str", "int", "float", "bool", "list", "dict"})
 """What pydantic puts into a location for a type, where it looks like a field."""
 
+UNREADABLE = (ValueError, RecursionError)
+"""Of a body: no UTF-8, a number of too many digits, nested too deeply."""
+
 TYPES_OF_JSON = {
     list: "an array",
     str: "a string",
@@ -70,12 +73,14 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
-        message = error.detail
-        if error.status_code == 404:
+        message, code = error.detail, None
+        if isinstance(error.__cause__, UNREADABLE):
+            message, code = f"the body is not valid JSON: {error.__cause__}", "invalid_value"
+        elif error.status_code == 404:
             message = reason_against(request.url.path)
         elif error.status_code == 405:
             message = f"{request.url.path} does not take {request.method}"
-        body = shape(error.status_code, message)
+        body = shape(error.status_code, message, code=code)
         return _response(error.status_code, body, error.headers)
 
     @app.exception_handler(Exception)
