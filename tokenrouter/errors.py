@@ -11,7 +11,7 @@ TokenRouterError
 |   |-- ConflictError       409  not while requests are being served
 |   `-- OverloadedError     429  as many requests are here as may be; try again
 |-- RoutingError     500  an algorithm broke its contract; fails that request only
-|-- ModelError       500  a model computed what are no numbers; fails that request only
+|-- ModelError       500  a model computed NaN or infinity; fails that request only
 |-- MemberDeadError  503  a member died; the request may be retried
 |-- DrainingError    503  the server is stopping
 |-- EngineClosedError     an offline engine was shut down, or has ended

@@ -77,7 +77,11 @@ class ProcessLinks:
             outbox.post(message)
 
     def flush(self) -> None:
-        """Send one frame to each process that something was posted to."""
+        """Send one frame to each process that something was posted to.
+
+        Raises:
+            ChannelError: a frame is larger than a receiver takes.
+        """
         self._flush([each for each in self._outboxes.items() if each[1].posted])
 
     def wake(self) -> None:
