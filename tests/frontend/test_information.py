@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from tests.frontend.fakes import NAMES, Deployment, make_config, make_roster, state_of
-from tokenrouter.errors import MemberDeadError
+from tokenrouter.errors import MemberDeadError, RoutingError
 from tokenrouter.frontend import information
 from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.information import Information
@@ -118,8 +118,9 @@ def test_an_infinite_threshold_can_be_shown() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("why", [None, RoutingError("it computed NaN")])
 def test_a_member_that_writes_nothing_is_named_and_its_probe_aborted(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, why: RoutingError | None
 ) -> None:
     class Manager:
         def __init__(self) -> None:
@@ -127,6 +128,8 @@ def test_a_member_that_writes_nothing_is_named_and_its_probe_aborted(
 
         async def generate_request(self, work: Any) -> AsyncIterator[Any]:
             if work.exchange.route.home == 1:
+                if why is not None:
+                    raise why
                 await asyncio.sleep(60)
             yield {"output_ids": [5]}
 

@@ -42,14 +42,14 @@ class Decoder(DetokenizerManager):
         self._homes: dict[str, int] = {}
 
     def hear(self, arrived: Iterable[tuple[int, Message | News]]) -> list[Message]:
-        """What the front end is told of (home, message)s: text, then what members answer."""
+        """What the front end is told of (sender, message)s: text, then what members answer."""
         outputs: list[Output] = []
         answers: list[Message] = []
-        for home, message in arrived:
+        for sender, message in arrived:
             if isinstance(message, Output):
                 outputs.append(message)
                 if message.context is not None:
-                    self._homes[message.rid] = home
+                    self._homes[message.rid] = sender
             elif isinstance(message, Down):
                 self.forget(message.process)
             elif not isinstance(message, Up | Drain):

@@ -12,7 +12,7 @@ from fastapi import Response
 
 import tokenrouter
 from tokenrouter.config import Config
-from tokenrouter.errors import MemberDeadError
+from tokenrouter.errors import MemberDeadError, RoutingError
 from tokenrouter.frontend import names
 from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.inspection import HEALTH_TIMEOUT_S, STATE_TIMEOUT_S
@@ -39,7 +39,7 @@ class Information:
         return _json({"status": "ok"})
 
     async def health_generate(self) -> Response:
-        """200 if every member, alone, writes a token; 503 if one does not in time."""
+        """200 if every member, alone, writes a token; 503 if one does not, or not in time."""
         members = range(len(self._config.names))
         alive = await asyncio.gather(*(self._writes(member) for member in members))
         pairs = zip(self._config.names, alive, strict=True)
@@ -124,7 +124,7 @@ class Information:
         try:
             async with asyncio.timeout(HEALTH_TIMEOUT_S):
                 answer = await anext(self._manager.generate_request(work))
-        except (TimeoutError, MemberDeadError):
+        except (TimeoutError, MemberDeadError, RoutingError):
             return False
         finally:
             self._manager.finish(exchange)
