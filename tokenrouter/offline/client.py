@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import orjson
 
+from tokenrouter.errors import RequestError
 from tokenrouter.offline import answers
 from tokenrouter.offline.handle import ServerProcess
 
@@ -91,10 +92,14 @@ class Client:
 
 
 def _generate(body: Mapping[str, Any]) -> httpx.Request:
+    try:
+        content = orjson.dumps(body)
+    except orjson.JSONEncodeError as error:
+        raise RequestError(f"the request cannot be written as JSON: {error}") from error
     return httpx.Request(
         "POST",
         f"{HOST}/generate",
-        content=orjson.dumps(body),
+        content=content,
         headers={"Content-Type": "application/json"},
         extensions={"timeout": httpx.Timeout(None).as_dict()},
     )
