@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.plain_loop import Written
-from tests.schedulers.test_hindsight import Loop, Rule, by_entropy
+from tests.schedulers.hindsight_loop import Loop, Rule, by_entropy
 from tests.subserver.harness import ALPHABET, EOS, Deployment
 from tests.subserver.reference import routed_loop
 from tokenrouter.errors import ConfigError
