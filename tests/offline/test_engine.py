@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 import tokenrouter
+from tokenrouter.config import UNIX_HOST, Config
 from tokenrouter.errors import (
     ConfigError,
     EngineClosedError,
@@ -29,6 +30,7 @@ from tokenrouter.errors import (
     RequestError,
     UnknownModelError,
 )
+from tokenrouter.offline.engine import _configuration
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -128,6 +130,11 @@ def test_errors_are_ours(engine: tokenrouter.Engine) -> None:
         asyncio.run(engine.async_generate("Dan", model="demo/huge"))
     with pytest.raises(RequestError, match="wrong_field"):
         engine.generate("Dan", wrong_field=1)
+
+
+def test_a_server_s_port_is_free_for_others() -> None:
+    fields = {"models": TIMED, "ports": {"fast": {"nccl": Config.model_fields["port"].default}}}
+    assert _configuration(None, fields).host == UNIX_HOST
 
 
 def test_it_is_refused_before_anything_starts() -> None:

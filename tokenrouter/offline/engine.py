@@ -25,6 +25,7 @@ Sampling = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 OF_A_SERVER = ("host", "port", "api_key")
 """Fields without meaning here: nobody else can reach the engine."""
 DEFAULTS: Mapping[str, Any] = {
+    "host": UNIX_HOST,
     "log_level": "warning",
     "drain_timeout_s": 2.0,
     "max_requests": 131_072,
