@@ -82,8 +82,7 @@ class FreeEngine:
         meanwhile()
         if self._step_s:
             time.sleep(self._step_s)
-        values = {each.name: [0.0] * len(work) for each in signals}
-        return StepBatch([TOKEN] * len(work), values)
+        return StepBatch([TOKEN] * len(work), {})  # no load asks for signals
 
     def truncate(self, visit: Visit, length: int) -> None:
         pass
