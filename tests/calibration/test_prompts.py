@@ -26,6 +26,15 @@ def test_every_form_of_a_line(tmp_path: Path) -> None:
     ]
 
 
+def test_a_line_ends_where_files_say(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_bytes('\ufeff{"text": "a\u2028b\x85c"}\r\nWhy\x0b?\r\n'.encode())
+    assert prompts.read(file) == [
+        Prompt(COMPLETIONS, {"prompt": "a\u2028b\x85c"}),
+        prompts.question("Why\x0b?"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [

@@ -82,6 +82,11 @@ def test_every_way_to_store_a_vocabulary(tmp_path: Path, files: dict[str, Any]) 
     assert read("m", tmp_path) == VOCABULARY
 
 
+def test_a_token_may_hold_what_unicode_calls_the_end_of_a_line(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("a\u2028\n\x85\nc\n", encoding="utf-8")
+    assert read("m", tmp_path) == {"a\u2028": 0, "\x85": 1, "c": 2}
+
+
 def test_a_sentencepiece_model(tmp_path: Path) -> None:
     sentencepiece = pytest.importorskip("sentencepiece")
     text = tmp_path / "text"

@@ -64,13 +64,14 @@ def read(path: Path) -> list[Prompt]:
     """The prompts of a file, one a line.
 
     A line is a question to the chat model, or a JSON object: ``messages`` of a chat, or ``prompt``
-    or ``text``, which no chat template is put around. Empty lines are skipped.
+    or ``text``, which no chat template is put around. Empty lines are skipped. Of what Unicode
+    calls the end of a line, only that of text files is one: JSON may hold the others.
 
     Raises:
         ConfigError: it cannot be read, or a line is none of these.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--prompts: {path} cannot be read: {error}") from error
     found = list(_parsed(lines, path))

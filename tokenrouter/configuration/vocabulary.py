@@ -142,7 +142,7 @@ def read(name: str, folder: Path) -> Vocabulary:
         elif (path := folder / "vocab.json").is_file():
             vocabulary = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
         elif (path := folder / "vocab.txt").is_file():
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
             vocabulary = {token: index for index, token in enumerate(lines)}
         elif (path := folder / "tokenizer.model").is_file():
             vocabulary = _from_sentencepiece(path)
