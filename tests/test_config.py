@@ -162,6 +162,16 @@ def test_the_demo_pair_has_a_short_name(folder: Path) -> None:
         read(folder, {"models": [{**ENTRY, "model_path": "demo:tiny"}]})
 
 
+def test_a_tokenizer_elsewhere_is_a_path_in_text_which_sglang_wants(folder: Path) -> None:
+    two = {"name": "two", "model_path": "two"}
+    flags = {"models": {"two": {"tokenizer_path": str(folder / "one")}}}
+    config = read(folder, {"models": [{**ENTRY, "tokenizer_path": "two"}, two]}, flags)
+    first, second = config.models
+    assert first.sglang == {"tokenizer_path": str(folder / "two")}
+    assert second.sglang == {"tokenizer_path": str(folder / "one")}
+    assert config.tokenizer_path == folder / "two"
+
+
 @pytest.mark.parametrize("step_ms", [6, 6.5, 0, {1: 5, 8: 7.5}, {"base": 6}])
 def test_forms_of_step_ms(folder: Path, step_ms: Any) -> None:
     assert read(folder, {"models": [{**TIMED, "step_ms": step_ms}]}).models[0].step_ms == step_ms

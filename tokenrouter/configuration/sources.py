@@ -13,7 +13,8 @@ from tokenrouter.errors import ConfigError
 
 DEMO_MODELS = Path(__file__).parent.parent / "demo" / "models"
 DEMO_PREFIX = "demo:"
-PATHS = ("model_path", "tokenizer_path")
+PATHS: Mapping[str, type[Path] | type[str]] = {"model_path": Path, "tokenizer_path": str}
+"""Folders that a model entry names, and what each becomes: SGLang's own arguments stay text."""
 TRAINED = {"router", "head"}
 """Arguments of algorithms that name files of trained networks."""
 
@@ -150,12 +151,12 @@ def resolve_trained(arguments: Mapping[Any, Any], base: Path) -> dict[Any, Any]:
 def resolve_entry(entry: Mapping[Any, Any], base: Path) -> dict[Any, Any]:
     """As `resolve`, of a model; ``demo:NAME`` is a model of the embedded pair."""
     resolved = dict(entry)
-    for key in PATHS:
+    for key, kind in PATHS.items():
         value = resolved.get(key)
         if isinstance(value, str) and value.startswith(DEMO_PREFIX):
-            resolved[key] = DEMO_MODELS / value.removeprefix(DEMO_PREFIX)
+            resolved[key] = kind(DEMO_MODELS / value.removeprefix(DEMO_PREFIX))
         elif isinstance(value, str | Path):
-            resolved[key] = _absolute(f"models.{entry.get('name')}.{key}", value, base)
+            resolved[key] = kind(_absolute(f"models.{entry.get('name')}.{key}", value, base))
     return resolved
 
 
