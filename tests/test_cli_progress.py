@@ -35,6 +35,15 @@ def test_a_line_now_and_then(
     assert lines[4:] == ["fitting (2 of 50)", "fitting: loss 0.5 (3 of 50)"]
 
 
+def test_a_line_for_what_is_tracked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_progress, "LINE_EVERY_S", 0.0)
+    with progress_bars(shown=True, lines=True) as bars:
+        for done in bars.track(range(3), description="judging"):
+            assert capsys.readouterr().err == f"judging ({done} of 3)\n"
+
+
 @pytest.mark.parametrize(("shown", "lines"), [(False, True), (True, False)])
 def test_nothing_where_it_is_not_wanted(
     capsys: pytest.CaptureFixture[str], shown: bool, lines: bool

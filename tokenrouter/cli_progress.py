@@ -25,7 +25,9 @@ def progress_bars(shown: bool, lines: bool = False) -> Iterator[Progress]:
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     hidden = not (shown and console.is_terminal)
     kind = _Lines if lines and shown and hidden else Progress
-    with kind(*columns, console=console, transient=True, disable=hidden) as bars:
+    # What refreshes itself counts in a thread that ends at once where no bar is shown.
+    bars = kind(*columns, console=console, transient=True, disable=hidden, auto_refresh=not hidden)
+    with bars:
         yield bars
 
 
