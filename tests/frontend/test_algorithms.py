@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.frontend.fakes import NAMES, Deployment, make_roster
-from tokenrouter.errors import ConfigError, RequestError
+from tokenrouter.errors import ConfigError, RequestError, RoutingError
 from tokenrouter.frontend.algorithms import scheduler_of
 from tokenrouter.frontend.limits import Limits
 from tokenrouter.ipc.messages import Route, Sampling
@@ -19,11 +19,13 @@ PICKY = "tests.frontend.test_algorithms:Picky"
 
 
 class Picky(Single):
-    """Takes no other ``top_k`` than those that are smaller than the vocabulary."""
+    """Takes no other ``top_k`` than those that are smaller than the vocabulary, and fails at 7."""
 
     scratch_tokens = 12
 
     def check(self, sampling: Sampling, vocabulary_size: int) -> None:
+        if sampling.top_k == 7:
+            raise ValueError("boo")
         if not 0 < sampling.top_k < vocabulary_size:
             raise RequestError(f"top_k: must be below {vocabulary_size}", "top_k")
 
@@ -69,6 +71,15 @@ def test_a_refusal_names_the_field_as_the_client_knows_it() -> None:
     assert caught.value.field == "sampling_params.top_k"
 
 
+def test_a_check_that_fails_is_logged_and_is_no_mistake_of_the_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(RoutingError, match=r"Picky': check failed: ValueError: boo$"):
+        limits().check_sampling(picky(), Sampling(1, top_k=7), "")
+    (record,) = caplog.records
+    assert PICKY in record.getMessage() and record.exc_info is not None
+
+
 def test_algorithms_refuse_nothing_by_themselves() -> None:
     RoutingScheduler(NAMES).check(Sampling(1), 300)
 
@@ -107,6 +118,20 @@ def test_sampling_that_an_algorithm_cannot_follow_is_refused(server: Deployment,
     generate = {"model": "demo:picky", "text": "hi", "sampling_params": sampling}
     refused = httpx.post(f"{server.url}/generate", json=generate)
     assert refused.json()["error"]["param"] == "sampling_params.top_k"
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_check_that_fails_is_an_error_of_its_request(server: Deployment, n: int) -> None:
+    sampling: dict[str, Any] = {"top_k": 7, "n": n}
+    for path, body in (
+        (CHAT, {**MESSAGES, **sampling}),
+        ("/v1/completions", {"prompt": "hi", **sampling}),
+        ("/generate", {"text": "hi", "sampling_params": sampling}),
+    ):
+        failed = httpx.post(server.url + path, json={"model": "demo:picky", **body})
+        error = failed.json()["error"]
+        assert (failed.status_code, error["param"]) == (500, None)
+        assert f"{PICKY}': check failed: ValueError: boo" in error["message"]
 
 
 @pytest.mark.parametrize(

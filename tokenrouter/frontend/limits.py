@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
-from tokenrouter.errors import RequestError
+from tokenrouter.errors import RequestError, RoutingError
 from tokenrouter.frontend.algorithms import scheduler_of
 from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.ipc.supervision import Roster
+from tokenrouter.schedulers.mistakes import failure
+
+logger = logging.getLogger(__name__)
 
 UNASKED_TOKENS = 128
 """Output tokens of a request that says nothing of its length, as in SGLang."""
@@ -91,12 +95,17 @@ class Limits:
 
         Raises:
             RequestError: naming the field.
+            RoutingError: the algorithm's ``check`` failed.
         """
+        scheduler = scheduler_of(route, self._names)
         try:
-            scheduler_of(route, self._names).check(sampling, self._vocabulary(route))
+            scheduler.check(sampling, self._vocabulary(route))
         except RequestError as error:
             field = None if error.field is None else prefix + error.field
             raise RequestError(f"{prefix}{error}", field) from error
+        except Exception as error:
+            logger.exception("check of %r", route.algorithm)
+            raise RoutingError(failure(route.algorithm, "check", error)) from error
 
     def check_bias(self, biases: Mapping[str, float], field: str) -> None:
         """Refuse a bias on ids that some member does not know.

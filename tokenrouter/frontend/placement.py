@@ -16,6 +16,7 @@ from tokenrouter.errors import ConfigError, RoutingError
 from tokenrouter.frontend.algorithms import scheduler_of
 from tokenrouter.ipc.messages import Route
 from tokenrouter.schedulers.base import Request, RoutingScheduler
+from tokenrouter.schedulers.mistakes import failure
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +44,7 @@ class Placement:
         except Exception as error:
             if not isinstance(error, ConfigError):
                 logger.exception("choose_members of %r", route.algorithm)
-            reason = f"{type(error).__name__}: {error}"
-            what = f"algorithm {route.algorithm!r}: choose_members failed: {reason}"
-            raise RoutingError(what) from error
+            raise RoutingError(failure(route.algorithm, "choose_members", error)) from error
         return msgspec.structs.replace(route, members=tuple(sorted(chosen)), home=chosen[0])
 
 

@@ -17,6 +17,7 @@ import msgspec
 from tokenrouter.errors import RoutingError, TokenRouterError
 from tokenrouter.histogram import Histogram
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step, Vocabulary
+from tokenrouter.schedulers.mistakes import failure
 from tokenrouter.schedulers.registry import create
 from tokenrouter.schedulers.signals import Checks, Declared, Signal
 from tokenrouter.subserver.arrivals import problem_of_arrival
@@ -129,16 +130,8 @@ class Router:
     def _broken(self, visit: Visit, hook: str, error: Exception) -> RoutingError:
         if not isinstance(error, TokenRouterError):
             logger.exception("request %d: %s of %r", visit.uid, hook, visit.route.algorithm)
-        text = f"{type(error).__name__}: {_text_of(error)}"
-        return _failed(visit, f"{hook} failed: {text}")
-
-
-def _text_of(error: Exception) -> str:
-    """Which is a foreign class's to give."""
-    try:
-        return str(error).encode("utf-8", "backslashreplace").decode()
-    except Exception as another:  # noqa: BLE001
-        return f"its text cannot be had for {type(another).__name__}"
+        what = failure(visit.route.algorithm, hook, error)
+        return RoutingError(f"{what} (request {visit.uid})")
 
 
 def _failed(visit: Visit, what: str) -> RoutingError:
