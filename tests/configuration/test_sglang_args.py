@@ -28,3 +28,20 @@ def test_values_that_cannot_be_served() -> None:
     check({"grammar_backend": "none"}, ())
     with pytest.raises(ValueError, match=r"grammar_backend: must be xgrammar or none, got 'outl"):
         check({"grammar_backend": "outlines"}, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("quantization", "fp99"),
+        ("attention_backend", "nope"),
+        ("kv_cache_dtype", "fp8"),
+        ("tool_call_parser", "qwen99"),
+        ("reasoning_parser", "foo"),
+        ("log_requests_level", 9),
+    ],
+)
+def test_values_that_sglang_does_not_know(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=rf"^{name}: must be \w.*, .* or .*, got {value!r}$"):
+        check({name: value}, ())
+    check(dict.fromkeys(("quantization", "attention_backend", "tool_call_parser")), ())

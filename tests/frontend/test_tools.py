@@ -15,8 +15,6 @@ from pydantic import BaseModel
 
 from tests.frontend.fakes import Deployment, deployment, make_config, make_roster
 from tests.frontend.test_errors import CHAT_PATH, refuse
-from tokenrouter.errors import ConfigError
-from tokenrouter.subserver.sglang_compat.serving import front_end_args
 
 ADD: Any = {
     "type": "function",
@@ -290,12 +288,3 @@ def test_tool_results_and_a_final_message_to_continue(server: Deployment) -> Non
     # (The demo's template knows no role "tool".)
     odd = [*messages[:1], {"role": "tool", "content": "4", "tool_call_id": "call_1"}]
     assert refuse(server, CHAT_PATH, {**body, "messages": odd})["param"] == "messages"
-
-
-@pytest.mark.parametrize("argument", ["tool_call_parser", "reasoning_parser"])
-def test_an_unknown_parser_is_refused_at_the_start(folder: Path, argument: str) -> None:
-    models = [{"name": "small", "model_path": folder, argument: "qwen99"}]
-    with pytest.raises(ConfigError, match=rf"models.small.{argument}: 'qwen99' is unknown; .*qwen"):
-        front_end_args(
-            make_config(folder, algorithm="single", router_threshold=None, models=models)
-        )

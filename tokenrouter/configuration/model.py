@@ -8,10 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from tokenrouter.configuration import sglang_args
+from tokenrouter.configuration import sglang_args, sglang_choices
 from tokenrouter.configuration.sources import parse_yaml
 from tokenrouter.configuration.values import Name, StepMs, parse_step_ms, parse_threshold
 
+SHORTEST = 7
+"""Tokens that SGLang wants to hold: it keeps six of a request's to itself."""
 TIMED_POOL_TOKENS = 1_000_000
 TIMED_CONTEXT_LENGTH = 32_768
 """What a timed member has unless its entry says otherwise."""
@@ -74,6 +76,13 @@ class ModelConfig(BaseModel):
         sglang_args.check(arguments, cls.model_fields)
         return arguments
 
+    @field_validator("dtype")
+    @classmethod
+    def _check_dtype(cls, dtype: str | None) -> str | None:
+        if complaint := sglang_choices.complaint("dtype", dtype):
+            raise ValueError(complaint)
+        return dtype
+
     @model_validator(mode="after")
     def _check_engine(self) -> ModelConfig:
         if self.engine == "sglang":
@@ -81,6 +90,12 @@ class ModelConfig(BaseModel):
                 raise ValueError("model_path: give the model's folder, or set engine: timed")
             if self.step_ms is not None:
                 raise ValueError("step_ms: only for engine: timed; remove it, or set the engine")
+            for name in ("context_length", "max_total_tokens"):
+                tokens = getattr(self, name)
+                if tokens is not None and tokens < SHORTEST:
+                    raise ValueError(
+                        f"{name}: SGLang cannot serve {tokens} tokens; set {SHORTEST} or more"
+                    )
             return self
         if self.step_ms is None:
             raise ValueError("step_ms: engine: timed needs it, for example step_ms: 6.0")

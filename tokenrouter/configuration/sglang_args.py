@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from tokenrouter.configuration import sglang_source
+from tokenrouter.configuration import sglang_choices, sglang_source
 
 _PARALLEL = "a member is one copy of its model on one machine"
 _SPECULATIVE = "a member writes one token a step; write drafts as a routing algorithm"
@@ -65,8 +65,6 @@ REFUSED = {
 }
 """Arguments that TokenRouter owns or that cannot work in a routed deployment, and why."""
 
-CHOICES: Mapping[str, tuple[Any, ...]] = {"grammar_backend": ("xgrammar", "none", None)}
-"""Arguments of which a routed deployment takes some values only."""
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
     "int": (int,),
@@ -83,7 +81,7 @@ def check(arguments: Mapping[str, Any], own: Iterable[str]) -> None:
         own: names of those fields, for a better guess at a misspelt one.
 
     Raises:
-        Wrong: unknown or refused names, or values of the wrong type.
+        Wrong: unknown or refused names, or values of the wrong type or not among SGLang's choices.
     """
     types = argument_types() if arguments else {}
     known = [*own, *(each for each in types if each not in REFUSED)]
@@ -93,10 +91,7 @@ def check(arguments: Mapping[str, Any], own: Iterable[str]) -> None:
             problems.append(f"{name}: not taken for a model; {REFUSED[name]}")
         elif name not in types:
             problems.append(f"{name}: unknown field{nearest(name, known)}")
-        elif value not in CHOICES.get(name, (value,)):
-            choices = " or ".join(str(each) for each in CHOICES[name] if each is not None)
-            problems.append(f"{name}: must be {choices}, got {value!r}")
-        elif complaint := _complaint(value, types[name]):
+        elif complaint := _complaint(value, types[name]) or sglang_choices.complaint(name, value):
             problems.append(f"{name}: {complaint}")
     if problems:
         raise Wrong(*problems)

@@ -10,7 +10,6 @@ from typing import Any
 
 from tokenrouter.config import Config
 from tokenrouter.configuration.sources import DEMO_MODELS
-from tokenrouter.errors import ConfigError
 from tokenrouter.subserver.sglang_compat.cpu_imports import prepare_sglang_import
 
 prepare_sglang_import()
@@ -101,29 +100,14 @@ FRONT_END_ARGUMENTS = (
 """SGLang arguments of a model that concern how its prompts and answers are written."""
 
 
-_PARSERS = {
-    "tool_call_parser": FunctionCallParser.ToolCallParserEnum,
-    "reasoning_parser": ReasoningParser.DetectorMap,
-}
-
-
 def front_end_args(config: Config) -> ServerArgs:
     """SGLang's arguments for the tokenizer manager and the detokenizer.
 
     Those of the first member with a tokenizer; without any, the demo's.
-
-    Raises:
-        ConfigError: a parser of answers that SGLang does not have.
     """
     first = next((model for model in config.models if model.tokenizer_path is not None), None)
     model_path = first.model_path if first else None
     given = first.sglang if first else {}
-    for argument, parsers in _PARSERS.items():
-        if (name := given.get(argument)) is not None and name not in parsers:
-            raise ConfigError(
-                f"models.{first and first.name}.{argument}: {name!r} is unknown; choose one of "
-                f"{', '.join(parsers)}"
-            )
     return ServerArgs(
         model_path=str(model_path or DEMO_MODELS / "small"),
         tokenizer_path=str(config.tokenizer_path),
