@@ -68,9 +68,9 @@ def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Pa
         " --served-name routed --prefill eager --host 0.0.0.0 --port 0 --seed 7 --max-wait-ms 5.5"
         " --socket-dir s --member-port small.nccl=4001 large.peer=ipc:///p --log-level error"
         " --tp small=1 --set small.max_batch=8 large.disable_radix_cache=true --api-key sesame"
-        " --max-requests 9 --max-body-bytes 999 --on-failure stop --max-restarts 1"
-        " --restart-window-s 2 --hang-timeout-s 3 --drain-timeout-s 4 --log-format json"
-        ' --objective {"itl_p99_ms":70} --record-decisions d'
+        " --max-requests 9 --max-body-bytes 999 --max-body-values 888 --on-failure stop"
+        " --max-restarts 1 --restart-window-s 2 --hang-timeout-s 3 --drain-timeout-s 4"
+        ' --log-format json --objective {"itl_p99_ms":70} --record-decisions d'
     )
     assert run(*flags.split()) == 0
     [config] = served
@@ -98,6 +98,7 @@ def test_every_flag_reaches_the_configuration(served: list[Config], tmp_path: Pa
         "api_key": "sesame",
         "max_requests": 9,
         "max_body_bytes": 999,
+        "max_body_values": 888,
         "on_failure": "stop",
         "max_restarts": 1,
         "restart_window_s": 2.0,

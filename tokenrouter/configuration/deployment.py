@@ -70,6 +70,8 @@ class Config(BaseModel):
     """Requests held at once, waiting ones included; more are refused with status 429."""
     max_body_bytes: int = Field(32 * 1024 * 1024, ge=1)
     """Largest body of an HTTP request; a larger one is refused with status 413."""
+    max_body_values: int = Field(1_200_000, ge=1)
+    """Most JSON values in one (`frontend.weight`); more are refused with status 413."""
     on_failure: Literal["restart", "stop"] = "restart"
     """What the death of a process leads to: it is started again, or the server stops."""
     max_restarts: int = Field(3, ge=0)

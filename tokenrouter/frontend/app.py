@@ -22,6 +22,7 @@ from tokenrouter.frontend.operations import Operations
 from tokenrouter.frontend.protocol import ChatRequest, GenerateBody, TextRequest
 from tokenrouter.frontend.text_tools import TextTools
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.frontend.weight import bounded_route
 from tokenrouter.subserver.sglang_compat.serving import TemplateManager
 
 Endpoint = Callable[..., Awaitable[Response]]
@@ -38,6 +39,7 @@ def build_app(
         yield
 
     app = FastAPI(title="TokenRouter", version=tokenrouter.__version__, lifespan=lifespan)
+    app.router.route_class = bounded_route(config.max_body_values)
     http_errors.install(app)
     # The last one is around all others.
     app.add_middleware(BodyLimit, limit=config.max_body_bytes)

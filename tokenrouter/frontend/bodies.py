@@ -6,13 +6,19 @@ Base of the models in `protocol`, `operator_protocol` and `names`. FastAPI valid
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sized
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from tokenrouter.configuration.sglang_args import nearest
+
+MOST_ENTRIES = 4096
+"""Of an object, or of a list that no prompt, message or tool is in."""
+Entry = TypeVar("Entry")
+Many = Annotated[list[Entry], Field(fail_fast=True)]
+"""A list as long as a body may be: the first wrong entry is told, and nothing after it read."""
 
 
 class Body(BaseModel):
@@ -34,6 +40,7 @@ class Body(BaseModel):
             return body
         if not isinstance(body, dict):
             raise ValueError("must be a JSON object")
+        _check_length(body, "fields")
         body = {name: value for name, value in body.items() if not cls._asks_nothing(name, value)}
         if cls.model_config.get("extra") == "forbid":
             cls._check_names(body)
@@ -55,6 +62,35 @@ class Body(BaseModel):
                 raise wrong(f"not served: {cls.refused[name]}", name)
             if name not in cls.model_fields:
                 raise wrong(f"unknown field{nearest(name, cls.model_fields)}", name)
+
+
+def check_lists(value: Any, most: int = MOST_ENTRIES) -> Any:
+    """Refuse too long a list, or an object that holds one, before its entries are validated.
+
+    Raises:
+        ValidationError, ValueError: a list has more than ``most``.
+    """
+    if isinstance(value, list):
+        _check_length(value, "entries", most)
+    elif isinstance(value, dict):
+        _check_length(value, "fields")
+        for name, each in value.items():
+            if isinstance(each, list) and len(each) > most:
+                raise wrong(_too_long(each, "entries", most), name)
+    return value
+
+
+Short = BeforeValidator(lambda value: check_lists(value))
+"""Of a field with lists that are not long."""
+
+
+def _check_length(value: Sized, what: str, most: int = MOST_ENTRIES) -> None:
+    if len(value) > most:
+        raise ValueError(_too_long(value, what, most))
+
+
+def _too_long(value: Sized, what: str, most: int) -> str:
+    return f"has {len(value)} {what}, and may have {most}"
 
 
 def wrong(message: str, *location: str | int) -> ValidationError:

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Discriminator, Tag
 
-from tokenrouter.frontend.bodies import wrong
+from tokenrouter.frontend.bodies import check_lists, wrong
 from tokenrouter.subserver.sglang_compat.serving import (
     ChatCompletionMessageGenericParam,
     ChatCompletionMessageUserParam,
 )
 
+MOST_PARTS = 1024
+"""Of the content of a message, or calls in it."""
 USER, OTHERS = "user", ("system", "assistant", "tool")
 
 
@@ -25,7 +27,7 @@ def _check_role(message: Any) -> Any:
     if role != USER and not (isinstance(role, str) and role.lower() in OTHERS):
         got = f", got {role!r}" if "role" in message else ""
         raise wrong(f"must be one of {', '.join((*OTHERS, USER))}{got}", "role")
-    return message
+    return check_lists(message, MOST_PARTS)
 
 
 def _model_of(message: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from tokenrouter.frontend.bodies import Body
+from tokenrouter.frontend.bodies import Body, Many
 
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
 COUNTED = "members count steps of their own; end the profile with /stop_profile"
@@ -58,7 +58,7 @@ class ProfileBody(OperatorBody):
 
     output_dir: Name | None = None
     """A folder on the server."""
-    activities: Annotated[list[str], Field(min_length=1)] | None = None
+    activities: Annotated[Many[str], Field(min_length=1)] | None = None
     with_stack: bool | None = None
     record_shapes: bool | None = None
 
@@ -67,7 +67,7 @@ class ParseBody(OperatorBody):
     """Of ``/parse_function_call``."""
 
     text: Text
-    tools: list[dict[str, Any]]
+    tools: Many[dict[str, Any]]
     tool_call_parser: str | None = None
     """None: the deployment's."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from tokenrouter.frontend.bodies import Body, wrong
+from tokenrouter.frontend.bodies import Body, Many, check_lists, wrong
 from tokenrouter.frontend.chat_messages import ChatMessage
 from tokenrouter.frontend.names import DEFAULT, RoutingOptions
 from tokenrouter.frontend.supported import NOT_SERVED
@@ -31,10 +31,21 @@ from tokenrouter.frontend.values import (
 from tokenrouter.subserver.sglang_compat.serving import (
     ChatCompletionRequest,
     CompletionRequest,
+    Tool,
 )
 
-Texts = Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)]
-Ids = Annotated[list[int], Field(min_length=1)] | Annotated[list[list[int]], Field(min_length=1)]
+Texts = Annotated[str, Field(min_length=1)] | Annotated[Many[str], Field(min_length=1)]
+Ids = Annotated[Many[int], Field(min_length=1)] | Annotated[Many[Many[int]], Field(min_length=1)]
+
+SHORT = (
+    "response_format",
+    "session_params",
+    "lora_path",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+)
+"""Fields of SGLang's models that hold lists."""
 
 
 def _as_served(schema: dict[str, Any]) -> None:
@@ -83,11 +94,17 @@ class OpenAIRequest(Routed):
     ebnf: GrammarText | None = None
     rid: Id | None = None
 
+    @field_validator(*SHORT, mode="before", check_fields=False)
+    @classmethod
+    def _check_short(cls, value: Any) -> Any:
+        return check_lists(value)
+
 
 class ChatRequest(OpenAIRequest, ChatCompletionRequest):
     """Body of ``/v1/chat/completions``."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[Many[ChatMessage], Field(min_length=1)]
+    tools: Many[Tool] | None = None
     temperature: Temperature = 0.7
     max_tokens: Length | None = None
     max_completion_tokens: Length | None = None
@@ -137,14 +154,14 @@ class SamplingBody(Body):
 class GenerateBody(Routed):
     """Body of ``/generate``, SGLang's native endpoint: one prompt, or a list of them."""
 
-    text: str | Annotated[list[str], Field(min_length=1)] | None = None
+    text: str | Annotated[Many[str], Field(min_length=1)] | None = None
     input_ids: Ids | None = None
-    sampling_params: SamplingBody | list[SamplingBody] | None = None
-    return_logprob: bool | list[bool] | None = None
-    top_logprobs_num: Alternatives | list[Alternatives] | None = None
+    sampling_params: SamplingBody | Many[SamplingBody] | None = None
+    return_logprob: bool | Many[bool] | None = None
+    top_logprobs_num: Alternatives | Many[Alternatives] | None = None
     return_text_in_logprobs: bool = False
     stream: bool = False
-    rid: Id | list[Id] | None = None
+    rid: Id | Many[Id] | None = None
 
     @property
     def prompts(self) -> int | None:

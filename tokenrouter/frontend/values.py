@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from tokenrouter.frontend.bodies import Many, Short
+
 MOST_CHOICES = 128
 """Largest ``n``, as OpenAI's."""
 MOST_LOGPROBS = 20
@@ -37,15 +39,15 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 RepetitionPenalty = Annotated[float, Field(ge=0.01, le=2)]
 BiasedId = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
 Bias = Annotated[float, Field(ge=-LARGEST_BIAS, le=LARGEST_BIAS)]
-Biases = Annotated[dict[BiasedId, Bias], Field(max_length=MOST_IDS)]
+Biases = Annotated[dict[BiasedId, Bias], Field(max_length=MOST_IDS), Short]
 Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
 Length = Annotated[int, Field(ge=1)]
 Minimum = Annotated[int, Field(ge=0)]
 Alternatives = Annotated[int, Field(ge=0, le=MOST_LOGPROBS)]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
-Stops = Stop | Annotated[list[Stop], Field(max_length=64)]
+Stops = Stop | Annotated[Many[Stop], Field(max_length=64)]
 TokenId = Annotated[int, Field(ge=0)]
-StopIds = Annotated[list[TokenId], Field(max_length=MOST_IDS)]
+StopIds = Annotated[Many[TokenId], Field(max_length=MOST_IDS)]
 GrammarText = Annotated[str, Field(min_length=1, max_length=LONGEST_GRAMMAR)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Id = Annotated[str, Field(min_length=1, max_length=256)]

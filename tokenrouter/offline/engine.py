@@ -30,6 +30,7 @@ DEFAULTS: Mapping[str, Any] = {
     "drain_timeout_s": 2.0,
     "max_requests": 131_072,
     "max_body_bytes": 1024**3,
+    "max_body_values": 1024**3,
 }
 """Other than a server's: a program speaks for itself, hangs up before it ends its engine, and may
 ask for a whole data set at once."""

@@ -113,6 +113,7 @@ def _limits(config: Config, roster: Roster) -> dict[str, Any]:
         "max_visits": roster.max_visits,
         "max_requests": config.max_requests,
         "max_body_bytes": config.max_body_bytes,
+        "max_body_values": config.max_body_values,
         "api_key": "required" if config.api_key else "none",
         "on_failure": config.on_failure,
     }
