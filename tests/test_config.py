@@ -184,6 +184,8 @@ def test_forms_of_step_ms(folder: Path, step_ms: Any) -> None:
         ({**ENTRY, "disable_radix_cash": 1}, "models.one.disable_radix_cash: unknown field; did"),
         ({**ENTRY, "disable_radix_cache": "yes"}, "disable_radix_cache: SGLang wants bool, got 'y"),
         ({**ENTRY, "mem_fraction_static": True}, "wants Optional[float], got True"),
+        ({**ENTRY, "mem_fraction_static": 1.5}, "static: must be above 0 and at most 1, got 1.5"),
+        ({**ENTRY, "mem_fraction_static": float("nan")}, "above 0 and at most 1, got nan"),
         ({**ENTRY, "nccl_port": 1}, "models.one.nccl_port: not taken for a model; set ports:"),
         ({**ENTRY, "speculative_algorithm": "EAGLE"}, "writes one token a step"),
         ({**ENTRY, "dp_size": 2}, "models.one.dp_size: not taken"),

@@ -76,3 +76,8 @@ def test_another_machine_than_this() -> None:
     assert chosen_machine(None, None) == this_machine()
     with pytest.raises(ConfigError, match="--gpu-gib: say of how many GPUs"):
         chosen_machine(None, 80)
+    with pytest.raises(ConfigError, match="--gpus: must be 0 or more, got -1"):
+        chosen_machine(-1, None)
+    for size in (0, -8, float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match="--gpu-gib: must be a number of GiB above 0"):
+            chosen_machine(1, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -44,12 +45,16 @@ def chosen_machine(gpus: int | None, gpu_gib: float | None) -> Machine:
     """This machine, but with the GPUs that were asked for, if any were.
 
     Raises:
-        ConfigError: memory of no GPU.
+        ConfigError: memory of no GPU; a number or a size that cannot be.
     """
+    if gpu_gib is not None and not 0 < gpu_gib < math.inf:
+        raise ConfigError(f"--gpu-gib: must be a number of GiB above 0, got {gpu_gib:g}")
     if gpus is None:
         if gpu_gib is not None:
             raise ConfigError("--gpu-gib: say of how many GPUs with --gpus")
         return this_machine()
+    if gpus < 0:
+        raise ConfigError(f"--gpus: must be 0 or more, got {gpus}")
     size = None if gpu_gib is None else int(gpu_gib * 1024 * MIB)
     return Machine(psutil.virtual_memory().total, (size,) * gpus)
 

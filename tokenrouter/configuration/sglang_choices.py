@@ -15,14 +15,18 @@ from tokenrouter.configuration import sglang_source
 
 OURS: Mapping[str, tuple[Any, ...]] = {"grammar_backend": ("xgrammar", "none")}
 """Arguments of which a routed deployment takes fewer values than SGLang."""
+SHARES = ("mem_fraction_static",)
+"""Arguments that are parts of a whole."""
 
 
 def complaint(name: str, value: Any) -> str | None:
-    """What is wrong with a value of argument ``name``, if it is none of its choices.
+    """What is wrong with a value of argument ``name``, of the right type, if it cannot be.
 
     Raises:
         ValueError: SGLang is not installed.
     """
+    if name in SHARES and value is not None and not 0 < value <= 1:
+        return f"must be above 0 and at most 1, got {value!r}"
     choices = OURS.get(name) or argument_choices().get(name)
     if choices is None or value is None or value in choices:
         return None
