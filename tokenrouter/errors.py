@@ -132,6 +132,13 @@ class RankError(TokenRouterError):
     """The tensor-parallel ranks of a member have diverged, or lost each other."""
 
 
+class Terminated(SystemExit):
+    """SIGTERM came: the process leaves. Not an error, and nobody may keep it from leaving.
+
+    Another ``SystemExit`` in a process that serves is a mistake of whoever raised it.
+    """
+
+
 CODES: tuple[tuple[type[TokenRouterError], str], ...] = (
     (UnknownModelError, "model_not_found"),
     (UnsupportedError, "unsupported_parameter"),

@@ -15,6 +15,8 @@ from tokenrouter.cli_flags import gather
 from tokenrouter.config import Config, load, read, served
 from tokenrouter.configuration.dump import dump
 from tokenrouter.errors import ConfigError
+from tokenrouter.schedulers.signals import Entropy
+from tokenrouter.schedulers.single import Single
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -87,6 +89,31 @@ def test_a_wrong_one_is_named_with_its_field(tmp_path: Path, algorithms: Any, sa
     with pytest.raises(ConfigError) as error:
         load(file(tmp_path, algorithms), None, {})
     assert said in str(error.value)
+
+
+class Unsure(Single):
+    def signals(self, member: int) -> Any:
+        return Entropy() if member else []
+
+
+def test_signals_that_are_none_are_told_of_any_algorithm(tmp_path: Path) -> None:
+    name = f"{__name__}:Unsure"
+    said = re.escape(f"algorithm: {name}: signals(1) failed: TypeError: ")
+    with pytest.raises(ConfigError, match=rf"^{said}.* return a list .*\(from --algorithm\)$"):
+        load(file(tmp_path, {}), gather({"algorithm": name}), {})
+    with pytest.raises(ConfigError, match=rf"^algorithms\.mine\.{said}"):
+        load(file(tmp_path, {"mine": {"algorithm": name}}), None, {})
+
+
+class Asynchronous(Single):
+    async def route(self, request: Any, step: Any) -> Any:
+        return None
+
+
+def test_a_hook_that_cannot_be_called_is_told_of_any_algorithm(tmp_path: Path) -> None:
+    name = f"{__name__}:Asynchronous"
+    with pytest.raises(ConfigError, match=r"Asynchronous: route must not be async"):
+        load(file(tmp_path, {}), gather({"algorithm": name}), {})
 
 
 def test_a_problem_is_traced_to_where_it_was_written(tmp_path: Path) -> None:

@@ -19,13 +19,15 @@ PICKY = "tests.frontend.test_algorithms:Picky"
 
 
 class Picky(Single):
-    """Takes no other ``top_k`` than those that are smaller than the vocabulary, and fails at 7."""
+    """Takes no other ``top_k`` than those that are below the vocabulary; fails at 7, exits at 8."""
 
     scratch_tokens = 12
 
     def check(self, sampling: Sampling, vocabulary_size: int) -> None:
         if sampling.top_k == 7:
             raise ValueError("boo")
+        if sampling.top_k == 8:
+            raise SystemExit(3)
         if not 0 < sampling.top_k < vocabulary_size:
             raise RequestError(f"top_k: must be below {vocabulary_size}", "top_k")
 
@@ -78,6 +80,8 @@ def test_a_check_that_fails_is_logged_and_is_no_mistake_of_the_client(
         limits().check_sampling(picky(), Sampling(1, top_k=7), "")
     (record,) = caplog.records
     assert PICKY in record.getMessage() and record.exc_info is not None
+    with pytest.raises(RoutingError, match=r"Picky': check failed: SystemExit: 3$"):
+        limits().check_sampling(picky(), Sampling(1, top_k=8), "")
 
 
 def test_algorithms_refuse_nothing_by_themselves() -> None:

@@ -31,6 +31,8 @@ class ByText(RoutingScheduler):
             text = str(int(threading.current_thread() is threading.main_thread()))
         elif text == "who":
             text = str(int(request.seed == 7 and request.tokens == [5, 6] and not request.position))
+        elif text == "exit":
+            raise SystemExit(3)
         return [*map(int, text)]
 
     def route(self, request: Request, step: Step) -> Decision:
@@ -64,6 +66,11 @@ def test_algorithms_that_choose_nothing_are_not_asked_and_no_text_is_made():
 def test_a_choice_that_fails_or_is_none_fails_its_request(text: str, complaint: str):
     with pytest.raises(RoutingError, match=rf"choose_members failed: ValueError: .*{complaint}"):
         place(text)
+
+
+def test_a_choice_that_exits_fails_its_request():
+    with pytest.raises(RoutingError, match=r"choose_members failed: SystemExit: 3$"):
+        place("exit")
 
 
 def test_the_text_of_a_chat_is_its_last_message():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenrouter.errors import ConfigError
+from tokenrouter.errors import ConfigError, Terminated
 from tokenrouter.schedulers import registry
 from tokenrouter.schedulers.base import Decision, RoutingScheduler
 from tokenrouter.schedulers.cascade import Cascade
@@ -95,6 +95,20 @@ def test_a_module_that_fails_on_import_is_told_as_it_failed(
         registry.find("breaks_on_import:Mine")
 
 
+def test_a_module_that_exits_does_not_end_who_imports_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "exits_on_import.py").write_text("import sys; sys.exit(4)")
+    (tmp_path / "ends_on_import.py").write_text(
+        "from tokenrouter.errors import Terminated\nraise Terminated(0)"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="cannot load 'exits_on_import:Mine': SystemExit: 4"):
+        registry.find("exits_on_import:Mine")
+    with pytest.raises(Terminated):  # SIGTERM came meanwhile
+        registry.find("ends_on_import:Mine")
+
+
 def test_an_installed_algorithm_that_does_not_load_names_its_place(installed: dict[str, str]):
     installed["mine"] = "nowhere_at_all:Mine"
     with pytest.raises(
@@ -166,6 +180,20 @@ class Unmade(RoutingScheduler):
         return Decision(1, 0)
 
 
+class Exits(Unmade):
+    def __init__(self, members, router_threshold=None):
+        raise SystemExit(4)
+
+
+class Untold(Unmade):
+    def __init__(self, members):
+        super().__init__(members)
+
+
+class Unbounded(Unmade):
+    threshold_range = 5
+
+
 class Unrouted(RoutingScheduler):
     pass
 
@@ -173,6 +201,12 @@ class Unrouted(RoutingScheduler):
 def test_an_algorithm_that_cannot_be_made_or_does_not_route_is_refused():
     with pytest.raises(ConfigError, match="cannot be made: ZeroDivisionError: no luck"):
         registry.create(f"{__name__}:Unmade", ["a"])
+    with pytest.raises(ConfigError, match="Exits cannot be made: SystemExit: 4"):
+        registry.create(f"{__name__}:Exits", ["a"])
+    with pytest.raises(ConfigError, match=r"^algorithm: .*Untold .*\(self, members, router_thresh"):
+        registry.create(f"{__name__}:Untold", ["a"], None, {})
+    with pytest.raises(ConfigError, match=r"Unbounded: threshold_range must be .*, got 5$"):
+        registry.create(f"{__name__}:Unbounded", ["a"])
     with pytest.raises(ConfigError, match="does not define route"):
         registry.create(f"{__name__}:Unrouted", ["a"])
 

@@ -231,6 +231,8 @@ class Faulty(RoutingScheduler):
         if self._due(request):
             if self.fault == "raises what cannot be told":
                 raise UntoldError
+            if self.fault == "route exits":
+                raise SystemExit(3)
             if self.fault == "route raises":
                 raise ZeroDivisionError("no route")
             if self.fault in DECISIONS:
@@ -302,6 +304,7 @@ FAULTS = [
     "start raises",
     "receive raises",
     "route raises",
+    "route exits",
     "raises what cannot be told",
     "send raises",
     *DECISIONS,

@@ -10,7 +10,7 @@ from tests.subserver.algorithms import DECISIONS, FAULTS, HERE
 from tests.subserver.builders import make_visit, route
 from tests.subserver.harness import Characters, Deployment
 from tests.subserver.workload import Mix, differences, make, submit_all
-from tokenrouter.errors import RoutingError
+from tokenrouter.errors import RoutingError, Terminated
 from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.schedulers.base import Decision, Step
 from tokenrouter.schedulers.signals import Entropy
@@ -82,6 +82,21 @@ def test_what_it_refuses_on_purpose_needs_no_traceback(caplog: pytest.LogCapture
     with pytest.raises(RoutingError, match="between 2 models"):
         begun(Router(("a", "b", "c"), 0, Characters()), route(algorithm="random"))
     assert caplog.records == []
+
+
+def test_sigterm_ends_the_process_in_whatever_hook_it_comes():
+    def leave(*args: object) -> None:
+        raise Terminated(0)
+
+    router = Router(("a", "b"), 0, Characters())
+    visit = begun(router, route(algorithm="random", router_threshold=1.0))
+    visit.scheduler.route = visit.scheduler.receive = visit.scheduler.start = leave
+    with pytest.raises(Terminated):
+        router.begin(visit)
+    with pytest.raises(Terminated):
+        router.decide(visit, STEP)
+    with pytest.raises(Terminated):
+        router.receive(visit, b"")
 
 
 def test_the_largest_payload_is_served():

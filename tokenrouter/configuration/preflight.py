@@ -36,9 +36,7 @@ def check(config: Config, problems: list[str]) -> list[str]:
         Warnings.
     """
     with collecting(problems):
-        registry.create(
-            config.algorithm, config.names, config.router_threshold, config.algorithm_args
-        )
+        presets.check_algorithm(config.own, config.names)
     with collecting(problems):
         presets.check(config.algorithms, config.names)
     known = len(problems)

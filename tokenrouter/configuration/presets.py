@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from tokenrouter.errors import ConfigError
-from tokenrouter.schedulers import registry
+from tokenrouter.schedulers import registry, trial
 from tokenrouter.schedulers.signals import Declared
 
 
@@ -38,16 +38,29 @@ def declared(presets: Iterable[Preset], members: Sequence[str], index: int) -> l
     """The signals that ``presets`` ask of member ``index``, each once.
 
     Raises:
-        ConfigError: an algorithm cannot be made.
+        ConfigError: an algorithm cannot be made, or asked for its signals.
     """
     found: dict[Declared, None] = {}
     for each in presets:
         scheduler = registry.create(
             each.algorithm, members, each.router_threshold, each.algorithm_args
         )
-        signals: Collection[object] = scheduler.signals(index)
-        found |= {signal: None for signal in signals if isinstance(signal, Declared)}
+        found |= dict.fromkeys(trial.declared(scheduler, each.algorithm, index))
     return list(found)
+
+
+def check_algorithm(preset: Preset, members: tuple[str, ...]) -> None:
+    """Make sure that the algorithm of ``preset`` can be made, and that its hooks can be called.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    scheduler = registry.create(
+        preset.algorithm, members, preset.router_threshold, preset.algorithm_args
+    )
+    trial.check_hooks(scheduler, preset.algorithm)
+    for member in range(len(members)):
+        trial.declared(scheduler, preset.algorithm, member)
 
 
 def check(presets: Mapping[str, Preset], members: tuple[str, ...]) -> None:
@@ -65,9 +78,7 @@ def check(presets: Mapping[str, Preset], members: tuple[str, ...]) -> None:
                 f"{preset.algorithm!r}; give it another name, or leave out its algorithm"
             )
         try:
-            registry.create(
-                preset.algorithm, members, preset.router_threshold, preset.algorithm_args
-            )
+            check_algorithm(preset, members)
         except ConfigError as error:
             problems.extend(f"algorithms.{name}.{problem}" for problem in error.problems)
     if problems:

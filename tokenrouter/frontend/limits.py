@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from tokenrouter.errors import RequestError, RoutingError
+from tokenrouter.errors import RequestError, RoutingError, Terminated
 from tokenrouter.frontend.algorithms import scheduler_of
 from tokenrouter.ipc.messages import Route, Sampling
 from tokenrouter.ipc.supervision import Roster
@@ -103,7 +103,9 @@ class Limits:
         except RequestError as error:
             field = None if error.field is None else prefix + error.field
             raise RequestError(f"{prefix}{error}", field) from error
-        except Exception as error:
+        except Terminated:
+            raise
+        except (Exception, SystemExit) as error:
             logger.exception("check of %r", route.algorithm)
             raise RoutingError(failure(route.algorithm, "check", error)) from error
 

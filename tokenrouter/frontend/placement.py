@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tokenrouter.errors import ConfigError, RoutingError
+from tokenrouter.errors import ConfigError, RoutingError, Terminated
 from tokenrouter.frontend.algorithms import scheduler_of
 from tokenrouter.ipc.messages import Route
 from tokenrouter.schedulers.base import Request, RoutingScheduler
@@ -41,7 +41,9 @@ class Placement:
         request = Request(prompt, len(prompt), route.home, route.seed, route.sample)
         try:
             chosen = await asyncio.to_thread(_choose, scheduler, request, text)
-        except Exception as error:
+        except Terminated:
+            raise
+        except (Exception, SystemExit) as error:
             if not isinstance(error, ConfigError):
                 logger.exception("choose_members of %r", route.algorithm)
             raise RoutingError(failure(route.algorithm, "choose_members", error)) from error

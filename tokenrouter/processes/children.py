@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tokenrouter.config import Config
-from tokenrouter.errors import ConfigError, TokenRouterError
+from tokenrouter.errors import ConfigError, Terminated, TokenRouterError
 from tokenrouter.ipc.supervision import ChildLink, Roster, StartupFailed
 from tokenrouter.processes import kernel, logs, titles
 from tokenrouter.processes.log_writer import unblocked_stderr
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Link(ChildLink):
-    """Until the roster is there, SIGTERM kills outright; then it raises ``SystemExit``.
+    """Until the roster is there, SIGTERM kills outright; then it raises `Terminated`.
 
     Before, there is nothing to close, and Python drops exceptions that a handler raises
     in the middle of some imports.
@@ -100,7 +100,7 @@ def _become(name: str, config: Config, parent: int) -> None:
 
 def _exit(number: int, frame: FrameType | None) -> None:
     signal.alarm(CLEAN_EXIT_S)
-    raise SystemExit(0)
+    raise Terminated(0)
 
 
 def _status(request: SystemExit) -> int:

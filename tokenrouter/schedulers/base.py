@@ -182,14 +182,21 @@ class RoutingScheduler:
         """Make sure that the algorithm, which is called ``name`` here, is for these.
 
         Raises:
-            ConfigError: it is for another number of members, or the threshold is out of range.
+            ConfigError: it is for another number of members, the threshold is out of range,
+                or there is no range.
         """
         if cls.members_needed is not None and len(members) != cls.members_needed:
             raise ConfigError(
                 f"algorithm: {name} routes between {cls.members_needed} models, "
                 f"and {len(members)} are configured ({', '.join(members)})"
             )
-        low, high = cls.threshold_range
+        try:
+            low, high = map(float, cls.threshold_range)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"algorithm: {name}: threshold_range must be the lowest and the highest legal "
+                f"router threshold, such as (0.0, 1.0), got {cls.threshold_range!r}"
+            ) from error
         if router_threshold is not None and not low <= router_threshold <= high:
             raise ConfigError(
                 f"router_threshold: {name} takes router thresholds from {low:g} "

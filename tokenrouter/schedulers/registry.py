@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
-from tokenrouter.errors import ConfigError, TokenRouterError
+from tokenrouter.errors import ConfigError, Terminated, TokenRouterError
 from tokenrouter.schedulers.base import RoutingScheduler
 from tokenrouter.schedulers.hindsight import verified
+from tokenrouter.schedulers.mistakes import told
 
 GROUP = "tokenrouter.algorithms"
 BUILT_IN = {
@@ -64,10 +65,11 @@ def find(name: str) -> type[RoutingScheduler]:
     module_name, _, class_name = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+    except Terminated:
+        raise
+    except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"algorithm: cannot load {target!r}: {reason}; give module:Class, importable from "
+            f"algorithm: cannot load {target!r}: {told(error)}; give module:Class, importable from "
             "the current folder or installed"
         ) from error
     if not (inspect.isclass(found) and issubclass(found, RoutingScheduler)):
@@ -100,6 +102,13 @@ def _create(
     scheduler = find(name)
     signature = inspect.signature(scheduler)
     try:
+        signature.bind_partial(members, router_threshold)
+    except TypeError as error:
+        raise ConfigError(
+            f"algorithm: {name} cannot be made: its __init__ must begin with (self, members, "
+            f"router_threshold=None): {error}"
+        ) from error
+    try:
         signature.bind(members, router_threshold, **arguments)
     except TypeError as error:
         known = [*list(signature.parameters)[2:], *([] if scheduler.drafts else ["verify"])]
@@ -108,11 +117,10 @@ def _create(
     scheduler.check_setting(name, members, router_threshold)
     try:
         return scheduler(members, router_threshold, **arguments)
-    except TokenRouterError:
+    except (TokenRouterError, Terminated):
         raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"algorithm: {name} cannot be made: {reason}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"algorithm: {name} cannot be made: {told(error)}") from error
 
 
 def _meant(given: Iterable[str], known: Sequence[str]) -> str:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
 
-from tokenrouter.errors import RoutingError, TokenRouterError
+from tokenrouter.errors import RoutingError, Terminated, TokenRouterError
 from tokenrouter.histogram import Histogram
 from tokenrouter.schedulers.base import Decision, Request, RoutingScheduler, Step, Vocabulary
 from tokenrouter.schedulers.mistakes import failure
 from tokenrouter.schedulers.registry import create
-from tokenrouter.schedulers.signals import Checks, Declared, Signal
+from tokenrouter.schedulers.signals import Checks, Signal
+from tokenrouter.schedulers.trial import known
 from tokenrouter.subserver.arrivals import problem_of_arrival
 from tokenrouter.subserver.decisions import problem_of
 from tokenrouter.subserver.engine import Visit
@@ -66,9 +67,9 @@ class Router:
         try:
             key = msgspec.msgpack.encode((route.algorithm, route.router_threshold, route.args))
             visit.scheduler = self._scheduler(key)
-            known = _known(visit.scheduler.signals(self._me))
-            visit.signals = tuple(each for each in known if isinstance(each, Signal))
-            visit.check = next((each for each in known if isinstance(each, Checks)), None)
+            asked = known(visit.scheduler.signals(self._me))
+            visit.signals = tuple(each for each in asked if isinstance(each, Signal))
+            visit.check = next((each for each in asked if isinstance(each, Checks)), None)
             if visit.scheduler.drafts:
                 decode = self._vocabulary.decode
                 visit.ending = FinishRule(visit.sampling, visit.eos_ids, decode)
@@ -76,7 +77,9 @@ class Router:
                 visit.tokens, visit.prompt_length, self._me, route.seed, route.sample
             )
             visit.request.state = visit.scheduler.start(visit.request)
-        except Exception as error:
+        except Terminated:
+            raise
+        except (Exception, SystemExit) as error:
             raise self._broken(visit, "start", error) from error
         self.seconds["start"].observe(time.perf_counter() - began)
 
@@ -95,7 +98,9 @@ class Router:
                 payload = scheduler.send(request, step, decision)
             request.drafts = drafts  # whatever a hook made of it
             problem = problem_of(visit, step, decision, payload)
-        except Exception as error:
+        except Terminated:
+            raise
+        except (Exception, SystemExit) as error:
             raise self._broken(visit, "route", error) from error
         self.seconds["route"].observe(time.perf_counter() - began)
         if problem:
@@ -114,7 +119,9 @@ class Router:
             visit.scheduler.receive(visit.request, payload)
             visit.request.drafts = drafts
             problem = problem_of_arrival(visit, self._vocabulary_size)
-        except Exception as error:
+        except Terminated:
+            raise
+        except (Exception, SystemExit) as error:
             raise self._broken(visit, "receive", error) from error
         if problem:
             visit.request.scratch = visit.request.proposals = ()
@@ -127,7 +134,7 @@ class Router:
         scheduler.vocabulary = self._vocabulary
         return scheduler
 
-    def _broken(self, visit: Visit, hook: str, error: Exception) -> RoutingError:
+    def _broken(self, visit: Visit, hook: str, error: BaseException) -> RoutingError:
         if not isinstance(error, TokenRouterError):
             logger.exception("request %d: %s of %r", visit.uid, hook, visit.route.algorithm)
         what = failure(visit.route.algorithm, hook, error)
@@ -137,14 +144,3 @@ class Router:
 def _failed(visit: Visit, what: str) -> RoutingError:
     """Tells the number by which the logs of all members call the request."""
     return RoutingError(f"algorithm {visit.route.algorithm!r}: {what} (request {visit.uid})")
-
-
-def _known(signals: Iterable[object]) -> list[Declared]:
-    """Signals, checked: an engine computes no others."""
-    known: list[Declared] = []
-    for signal in signals:
-        if not isinstance(signal, Declared):
-            raise TypeError(f"unknown signal {signal!r}")
-        hash(signal)  # or raise: it will be a key
-        known.append(signal)
-    return known
