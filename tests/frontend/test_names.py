@@ -174,8 +174,9 @@ def test_no_request_runs_code_of_its_choice(mixed: Config) -> None:
     assert caught.value.field == "routing.algorithm"
     own = make_config(Path("model"), algorithm=named, router_threshold=None)
     assert resolve("demo", None, own).algorithm == named
-    with pytest.raises(UnknownModelError):
-        resolve(f"demo:{named}", None, own)
+    for name in (named, "Wander"):
+        with pytest.raises(UnknownModelError, match=r"by name: it is what 'demo' alone asks for\."):
+            resolve(f"demo:{name}", None, own)
 
 
 @pytest.mark.parametrize(

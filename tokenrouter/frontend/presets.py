@@ -8,6 +8,7 @@ are configured.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 from tokenrouter.config import Config
 from tokenrouter.configuration.presets import Preset
@@ -31,11 +32,17 @@ def find(name: str, field: str, config: Config) -> Preset:
         return config.algorithms[name]
     known = names(config)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise UnknownModelError(
-            f"{field}: no algorithm {name!r} is served{hint} Known are "
+            f"{field}: no algorithm {name!r} is served{_meant(name, known, config)} Known are "
             f"{', '.join(known)}; whoever runs the server can add others (key algorithms)",
             field,
         )
     return config.own if name == config.algorithm else Preset(algorithm=name)
+
+
+def _meant(name: str, known: Sequence[str], config: Config) -> str:
+    """What a wrong ``name`` is probably meant to be."""
+    if name in (config.algorithm, config.algorithm.rpartition(":")[2]):
+        return f" by name: it is what {config.served_name!r} alone asks for."
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else "."
