@@ -141,7 +141,7 @@ class FakeMembers:
     """Every member in one thread. Each writes one token in turn; ``hold`` stops all writing.
 
     A prompt that contains ``FAIL`` fails with status 503 after three tokens, one with
-    ``STOP`` never gets a token.
+    ``STOP`` never gets a token, one with ``HALF`` no sixth.
     """
 
     ports: Ports
@@ -243,6 +243,9 @@ class FakeMembers:
             outbox.post(owned.output(finish, 0))
             return
         for i, token in enumerate(reply(submit.prompt, submit.route.sample)):
+            if b"HALF" in text and i == 5:
+                self._waiting[submit.uid] = member, owned
+                return
             if submit.stream:
                 time.sleep(TOKEN_S)  # or all would be decoded at once
             if b"FAIL" in text and i == 6:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tokenrouter.frontend.live_requests
 from tests.frontend.fakes import make_config
 from tokenrouter.frontend.exchange import Exchange, Live
 from tokenrouter.frontend.live_requests import ABORTED, LiveRequests
@@ -55,9 +57,9 @@ class Requests:
         self.real = LiveRequests(homes, self.traffic)
         self.exchange = Exchange(BOTH, "text", "max_new_tokens", ["a", "b"], choices=2)
 
-    def submit(self, route: Route = BOTH) -> Live:
+    def submit(self, route: Route = BOTH, stream: bool = True) -> Live:
         number = len(self.exchange.rids)
-        live = Live(self.exchange, str(number), [1, 2], Sampling(8), route, True, number)
+        live = Live(self.exchange, str(number), [1, 2], Sampling(8), route, stream, number)
         self.real.submit(live)
         return live
 
@@ -87,7 +89,7 @@ def test_an_end_reaches_client_home_and_counts_once(requests: Requests) -> None:
     requests.real.end("0", ABORTED)
     requests.real.end("0", ABORTED)
     requests.real.receive(text("0", "late", 4, STOP))
-    assert (live.finish, live.text) == (ABORTED, "")
+    assert (live.finish, live.text, live.prompt_tokens) == (ABORTED, "", 2)
     assert requests.fan_out.aborted == [0]
     assert requests.traffic.models["demo"].outcomes == {"abort": 1}
 
@@ -106,6 +108,59 @@ def test_abort_takes_the_names_of_client_and_answer(
     requests.submit()
     assert requests.real.abort(requests.exchange, rid) == 2 - len(left)
     assert list(requests.real.by_rid) == left
+
+
+def test_an_abort_without_stream_waits_for_what_was_written(requests: Requests) -> None:
+    async def scenario() -> None:
+        live, other = requests.submit(stream=False), requests.submit(stream=False)
+        assert requests.real.abort(requests.exchange, "a") == 1
+        assert requests.real.abort(requests.exchange, "0") == 0
+        assert (live.finish, requests.fan_out.aborted) == (None, [0])
+        requests.real.receive(text("0", "abc", 3, ABORTED))
+        assert (live.text, live.finish, other.finish) == ("abc", ABORTED, None)
+        requests.real.abort_all()
+        requests.real.abort_all()
+        assert requests.fan_out.aborted == [0, 1]
+        requests.real.receive(text("1", "whole", 5, STOP))  # on its way to here meanwhile
+        assert (other.text, other.finish) == ("whole", STOP)
+
+    asyncio.run(scenario())
+    assert not requests.real.by_rid
+    assert requests.traffic.models["demo"].outcomes == {"abort": 1, "stop": 1}
+
+
+def test_a_home_that_does_not_answer_an_abort_is_not_waited_for(
+    requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenrouter.frontend.live_requests, "ABORT_S", 0.01)
+
+    async def scenario() -> None:
+        live = requests.submit(stream=False)
+        requests.real.abort_all()
+        await asyncio.wait_for(live.event.wait(), 5)
+        requests.real.receive(text("0", "late", 4, STOP))
+        assert (live.text, live.finish, live.prompt_tokens) == ("", ABORTED, 2)
+
+    asyncio.run(scenario())
+    assert not requests.real.by_rid
+    assert requests.fan_out.aborted == [0]
+
+
+def test_a_home_that_dies_over_an_abort_fails_the_request(requests: Requests) -> None:
+    async def scenario() -> None:
+        live = requests.submit(stream=False)
+        requests.real.abort_all()
+        requests.real.lost(0, "it")
+        assert (live.finish or {})["status_code"] == 503
+
+    asyncio.run(scenario())
+    assert not requests.real.by_rid
+
+
+def test_an_abort_ends_a_stream_at_once(requests: Requests) -> None:
+    live = requests.submit()
+    requests.real.abort_all()
+    assert (live.finish, requests.fan_out.aborted) == (ABORTED, [0])
 
 
 @pytest.mark.parametrize(("process", "left"), [(0, ["1"]), (1, []), (DETOKENIZER, [])])

@@ -187,6 +187,65 @@ def test_an_abort_is_exact(
     assert asks[1].result().status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "prompt"),
+    [
+        ("/v1/completions", {"prompt": "HALF"}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "HALF"}]}),
+    ],
+)
+@pytest.mark.parametrize("everything", [False, True])
+def test_an_abort_answers_what_was_written(
+    server: Deployment,
+    http: httpx.Client,
+    pool: concurrent.futures.Executor,
+    path: str,
+    prompt: dict[str, Any],
+    everything: bool,
+) -> None:
+    ask = pool.submit(http.post, path, json={**prompt, "rid": "mine", "n": 2})
+    # A request for no token comes first.
+    assert server.members.wait_for(lambda: len(server.members.submitted) == 3)
+    which = {"abort_all": True} if everything else {"rid": "mine"}
+    assert http.post("/abort_request", json=which).json() == {"aborted": 2}
+    answer = ask.result().json()
+    choices = answer["choices"]
+    texts = [each["message"]["content"] if "message" in each else each["text"] for each in choices]
+    assert texts == ["🙂0", "🙂1"]
+    assert [each["finish_reason"] for each in choices] == ["abort", "abort"]
+    prompt_tokens = len(server.members.submitted[0].submit.prompt)
+    assert answer["usage"]["prompt_tokens"] == prompt_tokens
+    assert answer["usage"]["completion_tokens"] == 10
+    assert answer["routing"]["tokens"] == {"small": 6, "large": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "split"),
+    [("HALF", "🙂0", {"small": 3, "large": 2}), ("STOP", "", {"small": 0, "large": 0})],
+)
+def test_an_abort_of_sglangs_own_endpoint(
+    server: Deployment,
+    http: httpx.Client,
+    pool: concurrent.futures.Executor,
+    text: str,
+    written: str,
+    split: dict[str, int],
+) -> None:
+    ask = pool.submit(http.post, "/generate", json={"text": text, "rid": "mine"})
+    assert server.members.wait_for(lambda: len(server.members.submitted) == 1)
+    assert http.post("/abort_request", json={"rid": "mine"}).json() == {"aborted": 1}
+    answer = ask.result().json()
+    assert (answer["text"], bytes(answer["output_ids"]).decode()) == (written, written)
+    meta = answer["meta_info"]
+    assert meta["finish_reason"]["type"] == "abort"
+    prompt_tokens = len(server.members.submitted[0].submit.prompt)
+    assert (meta["prompt_tokens"], meta["completion_tokens"]) == (
+        prompt_tokens,
+        len(answer["output_ids"]),
+    )
+    assert meta["routing"]["tokens"] == split
+
+
 def test_one_choice_of_several_can_be_aborted(
     server: Deployment, http: httpx.Client, pool: concurrent.futures.Executor
 ) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import zmq
 
-from tests.frontend.fakes import NAMES, make_config, make_roster
+from tests.frontend.fakes import NAMES, TOKENIZER, make_config, make_roster
 from tests.frontend.test_detokenizer import LENGTH, output
 from tests.frontend.test_live_requests import FanOut
 from tests.frontend.test_placement import ByText
@@ -187,7 +187,9 @@ def test_nothing_is_sent_for_who_left_before_it_was_placed(run: Callable[[Scenar
         first = asyncio.ensure_future(anext(answers))
         await asyncio.sleep(0)
         manager.real.finish(exchange)
-        assert {each["meta_info"]["finish_reason"]["type"] for each in await first} == {"abort"}
+        ends = [each["meta_info"] for each in await first]
+        assert {end["finish_reason"]["type"] for end in ends} == {"abort"}
+        assert {end["prompt_tokens"] for end in ends} == {len(TOKENIZER.encode("1"))}
         assert manager.fan_out.sent == []
 
     run(scenario)

@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -58,13 +58,14 @@ ASKED = [
 
 @dataclass(frozen=True)
 class Job:
-    """A request: ``name`` of the algorithm in ``model``, ``stop`` strings."""
+    """A request: ``name`` of the algorithm in ``model``, ``stop`` strings, ``length`` in tokens."""
 
     model: str
     name: str
     prompt: list[int]
     seed: int
     stop: tuple[str, ...] = ()
+    length: int = LENGTH
 
     @property
     def settings(self) -> tuple[str, float | None, dict[str, Any]]:
@@ -89,13 +90,13 @@ class Job:
         )
 
     def _ending(self, output: Sequence[int]) -> dict[str, Any] | None:
-        if len(output) >= LENGTH:
-            return {"type": "length", "length": LENGTH}
+        if len(output) >= self.length:
+            return {"type": "length", "length": self.length}
         text = VOCABULARY.decode(output)
         return next(({"type": "stop", "matched": s} for s in self.stop if s in text), None)
 
     def body(self, **more: Any) -> dict[str, Any]:
-        sampling = {"max_new_tokens": LENGTH, "temperature": 0, "stop": list(self.stop)}
+        sampling = {"max_new_tokens": self.length, "temperature": 0, "stop": list(self.stop)}
         return {
             "model": self.model,
             "input_ids": self.prompt,
@@ -185,6 +186,31 @@ def test_streams_hold_nothing_that_is_taken_back(server: Server, jobs: list[Job]
             assert last["text"].startswith(event["text"]), job
             writers = event["meta_info"]["routing"]["token_models"]
             assert writers == [NAMES[m] for m in want.writers[: len(writers)]]
+    server.assert_clean()
+
+
+@pytest.mark.parametrize(("model", "name"), [ASKED[0], ("demo", "entropy")])
+def test_an_abort_answers_with_what_is_final(server: Server, model: str, name: str) -> None:
+    job = Job(model, name, list(ALPHABET[5:25]), seed=3, length=3000)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: server.generate(**job.body(rid="long")))
+        while (state := server.states()[0])["free_tokens"] > state["pool_tokens"] - 60:
+            assert not asked.done()
+        aborted = server.client.post("/abort_request", json={"rid": "long"}).json()
+    assert aborted == {"aborted": 1}
+    answer = asked.result()
+    count, meta = len(answer["output_ids"]), answer["meta_info"]
+    assert 0 < count < job.length
+    longer = replace(job, length=count + 50).expected()
+    assert 0 < meta["routing"]["hand_overs"] <= longer.hand_overs
+    want = Written(
+        longer.tokens[:count],
+        longer.writers[:count],
+        meta["routing"]["hand_overs"],
+        {"type": "abort", "message": "Aborted by the client"},
+    )
+    answered(job, want, answer["text"], answer["output_ids"], meta)
+    assert meta["prompt_tokens"] == len(job.prompt)
     server.assert_clean()
 
 

@@ -335,6 +335,15 @@ def test_abort_of_a_running_request():
     assert desk.home.live == Live(0, 0, 0)
 
 
+def test_an_abort_tells_no_drafts():
+    desk = Desk()
+    desk.submit()
+    desk.home.receive(0, Commit(1, 1, 3, [110, 111, 112], drafts=2))
+    desk.home.receive(FRONT_END, Abort(1))
+    output = desk.output()
+    assert (output.tokens, output.completion_tokens, output.member_tokens) == ([110], 1, [1, 0])
+
+
 def test_abort_of_a_waiting_request_opens_nothing_and_the_next_one_moves_up():
     desk = Desk(pool_tokens=10)
     desk.submit(1)

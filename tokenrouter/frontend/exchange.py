@@ -110,7 +110,8 @@ class Live:
     ``route`` may be narrower than that of the ``exchange``. ``choice``: its place in the
     answer, if it has one. ``uid`` is None until the request is sent, ``logprobs`` unless the
     client asked for them. ``asked``: the text of its last message, or its prompt, if the client
-    gave one. ``internal``: SGLang's request for no token, before ``n`` samples.
+    gave one. ``internal``: SGLang's request for no token, before ``n`` samples. ``aborting``:
+    its home was told to stop it, and will answer with what it has written.
     Times are seconds, monotonic, 0 before they are reached: sent to the home, started by it
     (left its queue), first and last token, ended.
     """
@@ -123,6 +124,7 @@ class Live:
     stream: bool
     choice: int | None = None
     internal: bool = False
+    aborting: bool = False
     asked: str | None = None
     uid: int | None = None
     event: asyncio.Event = field(default_factory=asyncio.Event)
@@ -159,6 +161,7 @@ class Live:
 
     def end(self, finish: dict[str, Any]) -> None:
         """Nothing more will come."""
+        self.prompt_tokens = len(self.prompt)
         self.finish = finish
         self.event.set()
 

@@ -5,6 +5,7 @@ The tokenizer manager hands `Live` requests over once all prompts of an exchange
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -13,7 +14,9 @@ from tokenrouter.frontend.fan_out import FanOut
 from tokenrouter.frontend.traffic import Traffic
 from tokenrouter.ipc.messages import DETOKENIZER, Text
 
-ABORTED = {"type": "abort", "message": "aborted by the client"}
+ABORTED = {"type": "abort", "message": "Aborted by the client"}
+ABORT_S = 10.0
+"""Seconds for a home to answer an abort, which it hears of between two steps."""
 
 
 class LiveRequests:
@@ -55,7 +58,8 @@ class LiveRequests:
         """End a request, if it is here, at once and at its home."""
         live = self.by_rid.pop(rid, None)
         if live is not None and live.uid is not None:
-            self._fan_out.abort(live.uid, live.route.home)
+            if not live.aborting:
+                self._fan_out.abort(live.uid, live.route.home)
             live.end(finish)
             self._traffic.ended(live, time.monotonic())
 
@@ -65,15 +69,23 @@ class LiveRequests:
             self.end(rid, finish)
 
     def abort(self, exchange: Exchange, rid: str) -> int:
-        """End those of ``exchange`` that the client, or its answer, calls ``rid``; how many."""
+        """Stop those of ``exchange`` that the client, or its answer, calls ``rid``; how many."""
         choices = set(exchange.choices_of(rid)) - exchange.aborted
         exchange.aborted |= choices
         for each in exchange.rids:
             live = self.by_rid.get(each)
-            if live is not None and (each == rid or live.choice in choices):
+            if live is None or live.aborting:
+                continue
+            if each == rid or live.choice in choices:
                 choices.add(live.choice or 0)
-                self.end(each, ABORTED)
+                self._abort(live)
         return len(choices)
+
+    def abort_all(self) -> None:
+        """Stop every request."""
+        for live in list(self.by_rid.values()):
+            if not live.aborting:
+                self._abort(live)
 
     def lost(self, process: int, name: str) -> None:
         """A process died: every request that may need it fails now, and can be retried."""
@@ -81,3 +93,12 @@ class LiveRequests:
         for rid, live in list(self.by_rid.items()):
             if process == DETOKENIZER or process in live.route.members:
                 self.end(rid, {"type": "abort", "message": message, "status_code": 503})
+
+    def _abort(self, live: Live) -> None:
+        """A stream has told what was written; else only the home knows it, and answers."""
+        if live.stream or live.uid is None:
+            self.end(live.rid, ABORTED)
+            return
+        live.aborting = True
+        self._fan_out.abort(live.uid, live.route.home)
+        asyncio.get_running_loop().call_later(ABORT_S, self.end, live.rid, ABORTED)

@@ -171,15 +171,18 @@ class RoutedTokenizerManager(TokenizerManager):
         self.admission.leave(exchange)
 
     def abort(self, rid: str) -> int:
-        """End the requests that their client, or their answer, calls ``rid``; how many."""
+        """Stop the requests that their client, or their answer, calls ``rid``; how many.
+
+        Each is answered with what it has written.
+        """
         return sum(self._live.abort(exchange, rid) for exchange in self.admission.exchanges)
 
     def abort_all(self) -> int:
-        """End every request that is here; how many."""
+        """Stop every request that is here, as `abort` does; how many."""
         exchanges = self.admission.exchanges
         for exchange in exchanges:
             exchange.aborted.update(range(exchange.choices))
-        self._live.end_all(ABORTED)
+        self._live.abort_all()
         return sum(exchange.choices for exchange in exchanges)
 
     def abort_request(self, rid: str = "", abort_all: bool = False) -> None:
