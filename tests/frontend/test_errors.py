@@ -255,6 +255,11 @@ def test_why_a_body_is_not_read(
         ),
         (TEXT_PATH, {**TEXT, "zzz": 1}, "zzz: unknown field"),
         (
+            CHAT_PATH,
+            {**CHAT, "json_schema": "{}"},
+            "json_schema: unknown field; give it as response_format",
+        ),
+        (
             GENERATE_PATH,
             {"text": "a", "sampling_params": {"temprature": 1}},
             "sampling_params.temprature: unknown field; did you mean 'temperature'?",

@@ -104,7 +104,8 @@ def check_fields(request: BaseModel, prefix: str = "") -> None:
         if entry is None:
             if name in extra and name not in NO_EFFECT:
                 known = type(request).model_fields.keys() - NOT_SERVED.keys()
-                hint = nearest(name, known)
+                elsewhere = name == "json_schema" and "response_format" in known
+                hint = "; give it as response_format" if elsewhere else nearest(name, known)
                 raise RequestError(f"{prefix}{name}: unknown field{hint}", prefix + name)
             continue
         asks_nothing, reason = entry
