@@ -8,7 +8,6 @@ as they are. What a home that died had begun is forgotten.
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
@@ -98,7 +97,6 @@ class Decoder(DetokenizerManager):
 
 def run_detokenizer(config: Config, ports: Ports, link: ChildLink) -> None:
     """The process: load the tokenizer, report, decode until SIGTERM."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     kernel.yield_to_members()
     decoder = Decoder(load_tokenizer(front_end_args(config)))
     link.send(Ready())

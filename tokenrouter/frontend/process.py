@@ -41,7 +41,6 @@ def run_front_end(config: Config, ports: Ports, link: ChildLink) -> None:
     Raises:
         StartupError: the address cannot be listened on.
     """
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     kernel.yield_to_members()
     kernel.allow_descriptors()
     listener = bind_private(ports) if config.host == UNIX_HOST else bind(config.host, config.port)

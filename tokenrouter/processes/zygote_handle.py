@@ -13,6 +13,10 @@ from tokenrouter.processes import protocol
 from tokenrouter.processes.directory import SocketDirectory
 from tokenrouter.processes.kernel import describe_exit
 
+QUIET = {"TOKENIZERS_PARALLELISM": "false"}
+"""Said of every child unless the user has said it: one that has encoded text, and then starts a
+process (a grammar's compiler), would else write a warning that is no line of the log."""
+
 
 class ZygoteHandle:
     """A running zygote, in a session of its own, so that a terminal's Ctrl-C passes it by.
@@ -38,7 +42,7 @@ class ZygoteHandle:
                 pass_fds=(theirs.fileno(), directory.lock),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**QUIET, **os.environ, "PYTHONPATH": path},
             )
 
     @property
