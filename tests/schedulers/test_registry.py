@@ -190,6 +190,11 @@ class Untold(Unmade):
         super().__init__(members)
 
 
+class Unbased(Unmade):
+    def __init__(self, members, router_threshold=None):
+        pass
+
+
 class Unbounded(Unmade):
     threshold_range = 5
 
@@ -207,6 +212,8 @@ def test_an_algorithm_that_cannot_be_made_or_does_not_route_is_refused():
         registry.create(f"{__name__}:Untold", ["a"], None, {})
     with pytest.raises(ConfigError, match=r"Unbounded: threshold_range must be .*, got 5$"):
         registry.create(f"{__name__}:Unbounded", ["a"])
+    with pytest.raises(ConfigError, match=r"Unbased: its __init__ must call super\(\)"):
+        registry.create(f"{__name__}:Unbased", ["a", "b"], None, {"verify": {}})
     with pytest.raises(ConfigError, match="does not define route"):
         registry.create(f"{__name__}:Unrouted", ["a"])
 

@@ -100,6 +100,10 @@ def verified(inner: RoutingScheduler, name: str, options: object) -> Hindsight:
         raise ConfigError(f"{FIELD}: {name} drafts and checks by itself; leave it out")
     if not inner.verifiable:
         raise ConfigError(f"{FIELD}: {name} decides on more than single tokens; leave it out")
+    if not hasattr(inner, "members"):
+        raise ConfigError(
+            f"algorithm: {name}: its __init__ must call super().__init__(members, router_threshold)"
+        )
     if len(inner.members) < 2:
         raise ConfigError(f"{FIELD}: needs a second model, the last one, to verify with")
     if not isinstance(options, Mapping):
