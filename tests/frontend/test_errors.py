@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -328,9 +329,13 @@ def test_text_that_is_not_unicode(
     ("body", "why"),
     [
         (b"{oops", "Expecting property name"),
-        (b'{"prompt": "\xff"}', "can't decode byte 0xff"),
+        (b'{"prompt": "\xff"}', "; send it as UTF-8"),
         (b'{"prompt": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
-        (b"[" * 50_000 + b"]" * 50_000, "recursion"),
+        (
+            b"[" * 50_000 + b"]" * 50_000,
+            "recursion depth exceeded while decoding a JSON array from a unicode string; nest it "
+            "less deeply",
+        ),
     ],
     ids=["json", "utf-8", "digits", "depth"],
 )
@@ -342,6 +347,54 @@ def test_a_body_that_is_no_json(server: Deployment, body: bytes, why: str) -> No
     assert error["message"].startswith("the body is not valid JSON")
     assert why in error["message"]
     assert (error["param"], error["code"]) == (None, "invalid_value")
+
+
+def test_a_compressed_body(server: Deployment) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    content = gzip.compress(json.dumps(TEXT).encode())
+    error = httpx.post(server.url + TEXT_PATH, content=content, headers=headers).json()["error"]
+    assert error["message"] == "the body is encoded as 'gzip'; send it without Content-Encoding"
+
+
+LONG = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (TEXT_PATH, {**TEXT, "model": LONG}, 404),
+        (TEXT_PATH, {**TEXT, "model": f"demo:{LONG}"}, 404),
+        (TEXT_PATH, {**TEXT, "model": f"demo@{LONG}"}, 400),
+        (TEXT_PATH, {**TEXT, "model": f"demo:{LONG}", "routing": {"algorithm": "y"}}, 400),
+        (TEXT_PATH, {**TEXT, "routing": {"algorithm": LONG}}, 404),
+        (TEXT_PATH, {**TEXT, "routing": {LONG: 1}}, 400),
+        (TEXT_PATH, {**TEXT, LONG: 1}, 400),
+        (TEXT_PATH, {**TEXT, "logit_bias": {LONG: 1}}, 400),
+        (GENERATE_PATH, {"text": "a", "sampling_params": {LONG: 1}}, 400),
+        (CHAT_PATH, {"messages": [{"role": LONG, "content": "x"}]}, 400),
+        ("/abort_request", {LONG: 1}, 400),
+        ("/update_weights_from_disk", {"model_path": "x", "member": LONG}, 400),
+        ("/separate_reasoning", {"text": "x", "reasoning_parser": LONG}, 400),
+    ],
+)
+def test_a_long_value_is_not_quoted_whole(
+    server: Deployment, path: str, body: dict[str, Any], status: int
+) -> None:
+    error = refuse(server, path, body, status)
+    assert len(error["message"]) < 1500
+    assert "xxx..." in error["message"]
+    assert len(error["param"]) < 250
+
+
+def test_what_a_template_says_of_messages(server: Deployment) -> None:
+    error = refuse(server, CHAT_PATH, {"messages": [{"role": "tool", "content": "x"}]})
+    why = "messages: the model's chat template does not take them: "
+    assert error["message"].startswith(why)
+    content = json.dumps({"messages": [{"role": "user", "content": "\ud800"}]})
+    headers = {"content-type": "application/json"}
+    answer = httpx.post(server.url + CHAT_PATH, content=content, headers=headers).json()
+    said = answer["error"]["message"]
+    assert said == "messages: cannot be encoded; is there an unpaired surrogate?"
 
 
 @pytest.mark.parametrize(

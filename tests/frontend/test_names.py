@@ -60,7 +60,22 @@ def test_an_unknown_name_is_told_the_known_ones(config: Config, name: str) -> No
     assert (caught.value.status, caught.value.field) == (404, "model")
 
 
-@pytest.mark.parametrize("name", ["demo@", "demo@high", "demo@nan", "demo@-0.1", "demo@0.5@1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "demo@",
+        "demo@high",
+        "demo@nan",
+        "demo@-0.1",
+        "demo@0.5@1",
+        "demo@inf",
+        "demo@1e400",
+        "demo@1_0",
+        "demo@ 0.3",
+        "demo@\u0663",
+        "demo@0." + "0" * 99,
+    ],
+)
 def test_a_bad_threshold_in_the_name(config: Config, name: str) -> None:
     with pytest.raises(RequestError, match="threshold") as caught:
         resolve(name, None, config)

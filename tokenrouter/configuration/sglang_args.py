@@ -65,6 +65,8 @@ REFUSED = {
 }
 """Arguments that TokenRouter owns or that cannot work in a routed deployment, and why."""
 
+LONGEST_NAME = 200
+"""Characters of a name that could be a misspelt one."""
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
     "int": (int,),
@@ -113,6 +115,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that ``name`` is probably meant to be."""
+    if len(name) > LONGEST_NAME:  # comparing takes a second for each 10 MB
+        return None
     return next(iter(difflib.get_close_matches(name.lower(), list(known), n=1)), None)
 
 

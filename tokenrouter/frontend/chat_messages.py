@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Discriminator, Tag
 
 from tokenrouter.frontend.bodies import check_lists, wrong
+from tokenrouter.frontend.quoting import quoted
 from tokenrouter.subserver.sglang_compat.serving import (
     ChatCompletionMessageGenericParam,
     ChatCompletionMessageUserParam,
@@ -25,7 +26,7 @@ def _check_role(message: Any) -> Any:
         raise ValueError("must be a JSON object with role and content")
     role = message.get("role")
     if role != USER and not (isinstance(role, str) and role.lower() in OTHERS):
-        got = f", got {role!r}" if "role" in message else ""
+        got = f", got {quoted(role)}" if "role" in message else ""
         raise wrong(f"must be one of {', '.join((*OTHERS, USER))}{got}", "role")
     return check_lists(message, MOST_PARTS)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tokenrouter.errors import RequestError, UnsupportedError
 from tokenrouter.frontend.protocol import ChatRequest
+from tokenrouter.frontend.quoting import quoted
 from tokenrouter.subserver.sglang_compat.serving import FunctionCallParser, Tool
 
 NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -89,7 +90,7 @@ def _schema(tool: Tool, field: str) -> dict[str, Any]:
     parameters: dict[str, Any] = tool.function.parameters or NO_PARAMETERS
     if (kind := parameters.get("type", "object")) != "object":
         raise RequestError(
-            f"{field}: a function takes an object; give type 'object', not {kind!r}", field
+            f"{field}: a function takes an object; give type 'object', not {quoted(kind)}", field
         )
     try:
         json.dumps(parameters)

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from tokenrouter.errors import CODES, TokenRouterError, field_of
+from tokenrouter.frontend.quoting import LONGEST_MESSAGE, cut, quoted
 from tokenrouter.frontend.record import note_failure
 from tokenrouter.frontend.unserved import reason_against
 
@@ -75,7 +76,7 @@ def install(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> Response:
         message, code = error.detail, None
         if isinstance(error.__cause__, UNREADABLE):
-            message, code = f"the body is not valid JSON: {error.__cause__}", "invalid_value"
+            message, code = _unreadable(request, error.__cause__), "invalid_value"
         elif error.status_code == 404:
             message = reason_against(request.url.path)
         elif error.status_code == 405:
@@ -107,11 +108,24 @@ def _reason(error: Mapping[str, Any]) -> str:
     return str(error["ctx"]["error"] if error.get("type") == "value_error" else error["msg"])
 
 
+def _unreadable(request: Request, cause: BaseException) -> str:
+    """Why a body is no JSON that can be read, and the remedy."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding != "identity":
+        return f"the body is encoded as {quoted(encoding)}; send it without Content-Encoding"
+    why = str(cause).partition(";")[0]  # (what follows is advice to a Python program)
+    if isinstance(cause, RecursionError):
+        why += "; nest it less deeply"
+    elif isinstance(cause, UnicodeError):
+        why += "; send it as UTF-8"
+    return f"the body is not valid JSON: {why}"
+
+
 def _no_object(request: Request, body: Any) -> str:
     """What is wrong with a whole body: FastAPI leaves one that is not sent as JSON in bytes."""
     if isinstance(body, bytes):
-        sent_as = request.headers.get("content-type")
-        return f"send the body with the header 'Content-Type: application/json', not {sent_as!r}"
+        sent_as = quoted(request.headers.get("content-type"))
+        return f"send the body with the header 'Content-Type: application/json', not {sent_as}"
     if body is None:
         return "the body is empty; send a JSON object"
     return f"the body must be a JSON object, not {TYPES_OF_JSON[type(body)]}"
@@ -124,7 +138,7 @@ def _field(location: tuple[str | int, ...]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         elif part.isidentifier() and part.islower() and part not in TYPES:
-            path += f".{part}" if path else part
+            path += f".{cut(part)}" if path else cut(part)
     return path
 
 
@@ -132,6 +146,7 @@ def shape(
     status: int, message: str, field: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
     """OpenAI's error body."""
+    message, field = cut(message, LONGEST_MESSAGE), None if field is None else cut(field)
     note_failure(message, field)
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": field, "code": code}}

@@ -8,6 +8,8 @@ NAME/MEMBER                       that member alone
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,12 +21,16 @@ from tokenrouter.errors import ConfigError, RequestError, UnknownModelError
 from tokenrouter.frontend import presets
 from tokenrouter.frontend.algorithms import scheduler_of
 from tokenrouter.frontend.bodies import Body
+from tokenrouter.frontend.quoting import quoted
 from tokenrouter.ipc.messages import Route
 
 DEFAULT = "default"
 """Stands for the routed name, and so does no name at all."""
 THRESHOLD_FIELD = "routing.router_threshold"
 ALGORITHM_FIELD = "routing.algorithm"
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+LONGEST_NUMBER = 64
+"""Characters of a threshold in a name, which is echoed."""
 Value = TypeVar("Value", str, float)
 
 
@@ -89,7 +95,7 @@ def resolve(model: str | None, options: RoutingOptions | None, config: Config) -
     member = model.removeprefix(f"{routed}/")
     if member == model or member not in config.names:
         raise UnknownModelError(
-            f"unknown model {model!r}; served are {', '.join(map(repr, ids(config)))}, "
+            f"unknown model {quoted(model)}; served are {', '.join(map(repr, ids(config)))}, "
             f"'{routed}@ROUTER_THRESHOLD' and '{routed}:ALGORITHM'{nearest(model, ids(config))}",
             "model",
         )
@@ -99,7 +105,7 @@ def resolve(model: str | None, options: RoutingOptions | None, config: Config) -
     ):
         if value is not None:
             raise RequestError(
-                f"{model!r} is one model, which takes no {what}; ask for {routed!r}", field
+                f"{quoted(model)} is one model, which takes no {what}; ask for {routed!r}", field
             )
     return single(config.names.index(member), options, config)
 
@@ -131,7 +137,8 @@ def _agreed(
         return _Given(option, option_field)
     if option not in (None, named):
         raise RequestError(
-            f"{option_field} ({option}) and model ({model!r}) disagree; give one of them",
+            f"{option_field} ({quoted(option)}) and model ({quoted(model)}) disagree; give one of "
+            "them",
             option_field,
         )
     return _Given(named, "model")
@@ -172,9 +179,11 @@ def _routed(
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
+    legal = len(text) <= LONGEST_NUMBER and NUMBER.fullmatch(text)
+    if not legal or not math.isfinite(value := float(text)):
         raise RequestError(
-            f"model: the router threshold after '@' must be a number, got {text!r}", "model"
-        ) from None
+            "model: the router threshold after '@' must be a number (finite, in at most "
+            f"{LONGEST_NUMBER} characters), got {quoted(text)}",
+            "model",
+        )
+    return value

@@ -17,6 +17,7 @@ from tokenrouter.config import Config
 from tokenrouter.errors import RequestError
 from tokenrouter.frontend.http_errors import shape
 from tokenrouter.frontend.operator_protocol import AbortBody, ProfileBody, VersionBody, WeightsBody
+from tokenrouter.frontend.quoting import quoted
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.ipc.operations import Action, Controlled
 
@@ -108,7 +109,7 @@ class Operations:
         if body.member not in names:
             known = ", ".join(map(repr, names))
             raise RequestError(
-                f"member: say whose weights these are, one of {known}; got {body.member!r}",
+                f"member: say whose weights these are, one of {known}; got {quoted(body.member)}",
                 "member",
             )
         return names.index(body.member)

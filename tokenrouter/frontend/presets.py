@@ -7,12 +7,13 @@ are configured.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 
 from tokenrouter.config import Config
 from tokenrouter.configuration.presets import Preset
+from tokenrouter.configuration.sglang_args import nearest
 from tokenrouter.errors import UnknownModelError
+from tokenrouter.frontend.quoting import quoted
 from tokenrouter.schedulers import registry
 
 
@@ -32,8 +33,9 @@ def find(name: str, field: str, config: Config) -> Preset:
         return config.algorithms[name]
     known = names(config)
     if name not in known:
+        meant = _meant(name, known, config)
         raise UnknownModelError(
-            f"{field}: no algorithm {name!r} is served{_meant(name, known, config)} Known are "
+            f"{field}: no algorithm {quoted(name)} is served{meant} Known are "
             f"{', '.join(known)}; whoever runs the server can add others (key algorithms)",
             field,
         )
@@ -44,5 +46,4 @@ def _meant(name: str, known: Sequence[str], config: Config) -> str:
     """What a wrong ``name`` is probably meant to be."""
     if name in (config.algorithm, config.algorithm.rpartition(":")[2]):
         return f" by name: it is what {config.served_name!r} alone asks for."
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else "."
+    return nearest(name, known) or "."

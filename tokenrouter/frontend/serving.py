@@ -27,7 +27,7 @@ from tokenrouter.frontend.exchange import Exchange
 from tokenrouter.frontend.protocol import OpenAIRequest
 from tokenrouter.frontend.report import merge
 from tokenrouter.frontend.supported import check_fields
-from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
+from tokenrouter.frontend.tokenizer_manager import NO_UNICODE, RoutedTokenizerManager
 from tokenrouter.subserver.sglang_compat.serving import GenerateReqInput, TemplateManager
 
 CANNOT_WRITE = (
@@ -137,7 +137,9 @@ class RoutedServing:
             work, _ = self._convert_to_internal_request(bare)  # type: ignore[attr-defined]
         except CANNOT_WRITE as error:
             # The tokenizer, its template or the parser of tools cannot write this prompt.
-            raise RequestError(f"{self.prompt_field}: {error!r}", self.prompt_field) from error
+            raise RequestError(
+                f"{self.prompt_field}: {_why_not_written(error)}", self.prompt_field
+            ) from error
         check_grammar(self._config, exchange.route, work.sampling_params, exchange.grammar_field)
         work.exchange = exchange
         return work
@@ -169,6 +171,14 @@ class RoutedServing:
     def _report(self, exchange: Exchange) -> dict[str, Any]:
         reports = [exchange.reports[index] for index in sorted(exchange.reports)]
         return merge(reports, self._config.names[0])
+
+
+def _why_not_written(error: Exception) -> str:
+    if isinstance(error, UnicodeError) or "TextEncodeInput" in str(error):
+        return NO_UNICODE
+    if isinstance(error, TemplateError):
+        return f"the model's chat template does not take them: {error}"
+    return repr(error)
 
 
 def _event(content: dict[str, Any]) -> bytes:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from tokenrouter.configuration.sglang_args import nearest
 from tokenrouter.errors import RequestError, UnsupportedError
+from tokenrouter.frontend.quoting import cut
 
 _Test = Callable[[Any], bool]
 
@@ -106,7 +107,8 @@ def check_fields(request: BaseModel, prefix: str = "") -> None:
                 known = type(request).model_fields.keys() - NOT_SERVED.keys()
                 elsewhere = name == "json_schema" and "response_format" in known
                 hint = "; give it as response_format" if elsewhere else nearest(name, known)
-                raise RequestError(f"{prefix}{name}: unknown field{hint}", prefix + name)
+                field = prefix + cut(name)
+                raise RequestError(f"{field}: unknown field{hint}", field)
             continue
         asks_nothing, reason = entry
         if not asks_nothing(value):

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from tokenrouter.errors import RequestError
 from tokenrouter.frontend.http_errors import describe
 from tokenrouter.frontend.operator_protocol import ParseBody, SeparateBody
+from tokenrouter.frontend.quoting import quoted
 from tokenrouter.frontend.tokenizer_manager import RoutedTokenizerManager
 from tokenrouter.subserver.sglang_compat.serving import FunctionCallParser, ReasoningParser, Tool
 
@@ -44,7 +45,7 @@ class TextTools:
 
 def _one_of(name: str | None, known: list[str], field: str) -> str:
     if name not in known:
-        raise RequestError(f"{field}: choose one of {', '.join(known)}; got {name!r}", field)
+        raise RequestError(f"{field}: choose one of {', '.join(known)}; got {quoted(name)}", field)
     return name
 
 

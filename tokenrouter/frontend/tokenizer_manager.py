@@ -40,6 +40,8 @@ from tokenrouter.subserver.sglang_compat.serving import (
 
 STOPPING = {"type": "abort", "message": "the server is stopping", "status_code": 503}
 
+NO_UNICODE = "cannot be encoded; is there an unpaired surrogate?"
+
 logger = logging.getLogger(__name__)
 
 
@@ -113,9 +115,7 @@ class RoutedTokenizerManager(TokenizerManager):
                 raise
             if isinstance(error, TypeError | UnicodeError):
                 field = exchange.prompt_field
-                raise RequestError(
-                    f"{field}: cannot be encoded; is there an unpaired surrogate?", field
-                ) from error
+                raise RequestError(f"{field}: {NO_UNICODE}", field) from error
             # One of SGLang's own checks, which come before anything is sent.
             raise RequestError(str(error), exchange.prompt_field) from error
         finally:

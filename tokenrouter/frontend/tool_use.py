@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenrouter.errors import RequestError, UnsupportedError
 from tokenrouter.frontend.protocol import ChatRequest
+from tokenrouter.frontend.quoting import quoted
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """Of a function; it is written into grammars."""
@@ -39,7 +40,7 @@ def check_tools(request: ChatRequest, parser: str | None, constrained: str | Non
     names = [_name(tool, f"tools[{i}]") for i, tool in enumerate(request.tools)]
     if not isinstance(choice, str) and choice.function.name not in names:
         raise RequestError(
-            f"tool_choice.function.name: {choice.function.name!r} is not among the tools, "
+            f"tool_choice.function.name: {quoted(choice.function.name)} is not among the tools, "
             f"{', '.join(map(repr, names))}",
             "tool_choice.function.name",
         )
@@ -60,7 +61,7 @@ def _name(tool: Any, field: str) -> str:
     name = tool.function.name
     if name is None or not NAME.fullmatch(name):
         raise RequestError(
-            f"{field}.function.name: 1 to 64 letters, digits, '_', '-' and '.'; got {name!r}",
+            f"{field}.function.name: 1 to 64 letters, digits, '_', '-' and '.'; got {quoted(name)}",
             f"{field}.function.name",
         )
     parameters = tool.function.parameters
