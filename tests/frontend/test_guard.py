@@ -131,6 +131,7 @@ def test_more_requests_than_there_is_room_for(server: Deployment) -> None:
         ),
         ("/v1/completions", {"prompt": ["a", "b", "c"], "n": 2}, "prompt"),
         ("/v1/completions", {"prompt": [[1], [2], [3], [4], [5]]}, "prompt"),
+        ("/v1/completions", {"prompt": [[10**6]] * 5, "echo": True}, "prompt"),
         ("/generate", {"text": ["a"] * 5}, "text"),
         ("/generate", {"input_ids": [[1], [2]], "sampling_params": {"n": 3}}, "input_ids"),
     ],

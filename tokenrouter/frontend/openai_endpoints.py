@@ -169,13 +169,15 @@ class RoutedCompletion(RoutedServing, OpenAIServingCompletion):
                 "logprobs",
                 "echo",
             )
-        exchange = super()._open(request)
+        return super()._open(request)
+
+    def _convert(self, request: Any, exchange: Exchange) -> GenerateReqInput:
         if request.echo:
             for ids in _ids(request.prompt):
                 self.tokenizer_manager.check_ids(exchange, ids)
             exchange.echo = self._prepare_echo_prompts(request)
             request.echo = False  # the answers begin with it already
-        return exchange
+        return super()._convert(request, exchange)
 
     def _validate_request(self, request: TextRequest) -> str | None:
         # SGLang takes a prompt of nothing but id 0 for an empty one.
